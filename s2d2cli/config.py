@@ -1,0 +1,180 @@
+"""The configuration tree, its registry, and `compose`: overrides in, a validated `RunConfig` out.
+
+A strategy (router, estimator, unmask rule, verifier, task) is its own config: a dataclass registered beside its code
+with `@register(group, name)`. Hydra composes the tree, OmegaConf turns every node back into an instance of its class.
+Below this file nobody knows Hydra.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import MISSING, OmegaConf
+
+from s2d2cli.errors import ConfigError
+
+STRATEGY_GROUPS = ("unmask", "router", "estimator", "verifier", "task")
+CONTEXTS = ("block", "causal", "causal_cache", "causal_draft")
+
+T = TypeVar("T")
+
+
+def register(group: str, name: str) -> Callable[[type[T]], type[T]]:
+    """Make a dataclass selectable as `group=name`; its fields are its settings and hold their only defaults."""
+
+    def store(cls: type[T]) -> type[T]:
+        cls.kind = name  # type: ignore[attr-defined]
+        ConfigStore.instance().store(group=group, name=name, node=cls)
+        return cls
+
+    return store
+
+
+@dataclass
+class ModelConfig:
+    """Where a checkpoint comes from and what its files do not say."""
+
+    name: str = MISSING
+    source: str = MISSING  # folder, hub id, or "package:tiny" for the checkpoint inside the wheel
+    family: str = "sdar"
+    revision: str | None = None
+    mask_token: str | None = None  # null: what the checkpoint itself names
+    stop_tokens: list[str] = field(default_factory=list)  # in addition to the checkpoint's own stop ids
+    block_length: int = 4  # the block length it was trained with
+    dtype: str = "bfloat16"  # what dtype=auto means on an accelerator
+
+
+@dataclass
+class DecodeConfig:
+    """What every decoder shares."""
+
+    block_length: int | None = None  # null: the model's trained block length
+    denoising_steps: int | None = None  # null: the block length, i.e. at least one token a step
+    max_new_tokens: int | None = None  # null: the task's length, 256 without a task
+    temperature: float = 0.0  # 0 is greedy: argmax draft, exact acceptance, argmax replacement
+    top_k: int = 0  # 0 is off
+    top_p: float = 1.0  # 1 is off
+    context: str = "block"  # how decided tokens attend: one of CONTEXTS, see decode/layout.py
+    commit: str = "pending"  # "separate" repeats the published pass per block that only writes the cache
+
+
+@dataclass
+class RunConfig:
+    """One run, completely: the hash of this tree is the run's name."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    decoder: str = MISSING  # the preset's name; a label only
+    unmask: Any = MISSING
+    router: Any = MISSING
+    estimator: Any = MISSING
+    verifier: Any = MISSING
+    task: Any = MISSING
+    device: str = "auto"
+    dtype: str = "auto"
+    backend: str = "eager"
+    seed: int = 0
+    limit: int | None = None
+    batch_size: int = 8
+    results: str = "results"
+
+
+def package_folder(name: str) -> Path:
+    """`conf` or `sweeps`: inside the package when installed from a wheel, beside it in a checkout."""
+    here = Path(__file__).resolve().parent
+    checkout = here.parent
+    return (checkout if (checkout / "pyproject.toml").is_file() else here) / name
+
+
+@contextmanager
+def hydra_session() -> Iterator[None]:
+    """Hydra initialised on our `conf/`, whatever the working directory."""
+    ConfigStore.instance().store(name="s2d2_schema", node=RunConfig)
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(package_folder("conf")), version_base="1.3", job_name="s2d2"):
+        yield
+
+
+def compose(overrides: Sequence[str] = ()) -> RunConfig:
+    """The configuration that Hydra composes from `overrides`, completed and checked."""
+    with hydra_session():
+        node = hydra_compose("config", list(overrides))
+    config = OmegaConf.to_object(node)
+    assert isinstance(config, RunConfig)
+    complete(config)
+    validate(config)
+    return config
+
+
+def complete(config: RunConfig) -> None:
+    """Fill in what follows from other settings, so that the record shows the value that was used."""
+    decode = config.decode
+    decode.block_length = config.model.block_length if decode.block_length is None else decode.block_length
+    decode.denoising_steps = decode.block_length if decode.denoising_steps is None else decode.denoising_steps
+    if decode.max_new_tokens is None:
+        decode.max_new_tokens = getattr(config.task, "max_new_tokens", 256)
+
+
+def validate(config: RunConfig) -> None:
+    """Refuse values out of range with one sentence each."""
+    decode = config.decode
+    length = decode.block_length
+    require(length >= 1, f"decode.block_length must be at least 1, got {length}")
+    steps = decode.denoising_steps
+    require(
+        1 <= steps <= length,
+        f"decode.denoising_steps must lie between 1 and decode.block_length={length}, got {steps}; "
+        f"leave it out for one step per position",
+    )
+    tokens = decode.max_new_tokens
+    require(tokens >= 1, f"decode.max_new_tokens must be at least 1, got {tokens}")
+    require(decode.temperature >= 0, f"decode.temperature must be 0 (greedy) or more, got {decode.temperature}")
+    require(decode.top_k >= 0, f"decode.top_k must be 0 (off) or more, got {decode.top_k}")
+    require(0 < decode.top_p <= 1, f"decode.top_p must lie in (0, 1], got {decode.top_p}")
+    one_of("decode.context", decode.context, CONTEXTS)
+    one_of("decode.commit", decode.commit, ("pending", "separate"))
+    one_of("device", config.device.split(":")[0], ("auto", "cpu", "cuda"))
+    one_of("dtype", config.dtype, ("auto", "float32", "bfloat16", "float16"))
+    one_of("backend", config.backend, ("eager",))
+    require(config.batch_size >= 1, f"batch_size must be at least 1, got {config.batch_size}")
+    require(config.limit is None or config.limit >= 1, f"limit must be at least 1 or left out, got {config.limit}")
+    for group in STRATEGY_GROUPS:
+        check = getattr(getattr(config, group), "validate", None)
+        if check is not None:
+            check()
+
+
+def require(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise ConfigError(sentence)
+
+
+def one_of(key: str, value: str, allowed: Sequence[str]) -> None:
+    require(value in allowed, f"{key} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def record(config: RunConfig) -> dict[str, Any]:
+    """The whole configuration as plain JSON values; a strategy also says which one it is, under `kind`."""
+    plain = asdict(config)
+    for group in STRATEGY_GROUPS:
+        node = getattr(config, group)
+        if is_dataclass(node):
+            plain[group] = {"kind": node.kind, **plain[group]}  # type: ignore[attr-defined]
+    return plain
+
+
+def run_id(config: RunConfig) -> str:
+    """Twelve hex digits that name the settings; labels and places (decoder, results) do not count."""
+    semantic = {k: v for k, v in record(config).items() if k not in ("decoder", "results")}
+    canonical = json.dumps(semantic, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]

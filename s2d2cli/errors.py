@@ -1,0 +1,28 @@
+"""Errors that a user can mend. The command line prints each as one sentence and leaves with code 2.
+
+S2D2Error
+├── ConfigError       a setting is unknown, out of range or does not fit another
+├── PromptError       a prompt is empty, too long or cannot be read
+├── CheckpointError   a model folder or hub id is missing, incomplete or of another family
+├── TaskDataError     benchmark data are missing, changed or malformed
+└── SandboxError      generated code may not or cannot be run here
+"""
+
+
+class S2D2Error(Exception):
+    """Base of all errors whose message says what must hold, what came and what to do."""
+
+
+class ConfigError(S2D2Error): ...
+
+
+class PromptError(S2D2Error): ...
+
+
+class CheckpointError(S2D2Error): ...
+
+
+class TaskDataError(S2D2Error): ...
+
+
+class SandboxError(S2D2Error): ...
