@@ -2,16 +2,19 @@
 
 A strategy (router, estimator, unmask rule, verifier, task) is its own config: a dataclass registered beside its code
 with `@register(group, name)`. Hydra composes the tree, OmegaConf turns every node back into an instance of its class.
-Below this file nobody knows Hydra.
+Below this file and overrides.py nobody knows Hydra.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, is_dataclass
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +25,9 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import MISSING, OmegaConf
 
 from s2d2cli.errors import ConfigError
+from s2d2cli.overrides import HYDRA_ERRORS, dotted_keys, explain, options, single
 
+STRATEGY_MODULES = ("s2d2cli.decode", "s2d2cli.tasks")  # what registers itself there can be chosen
 STRATEGY_GROUPS = ("unmask", "router", "estimator", "verifier", "task")
 CONTEXTS = ("block", "causal", "causal_cache", "causal_draft")
 
@@ -99,21 +104,53 @@ def package_folder(name: str) -> Path:
 @contextmanager
 def hydra_session() -> Iterator[None]:
     """Hydra initialised on our `conf/`, whatever the working directory."""
+    for module in STRATEGY_MODULES:
+        import_module(module)
     ConfigStore.instance().store(name="s2d2_schema", node=RunConfig)
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(package_folder("conf")), version_base="1.3", job_name="s2d2"):
         yield
 
 
-def compose(overrides: Sequence[str] = ()) -> RunConfig:
-    """The configuration that Hydra composes from `overrides`, completed and checked."""
+def compose(overrides: Sequence[str] = (), texts: Mapping[str, str] | None = None) -> RunConfig:
+    """The configuration that Hydra composes from `overrides`, completed and checked.
+
+    `texts` are values by dotted key that must arrive as typed (paths): they never meet Hydra's grammar.
+    """
+    texts = texts or {}
     with hydra_session():
-        node = hydra_compose("config", list(overrides))
-    config = OmegaConf.to_object(node)
+        single(overrides)
+        try:
+            node = hydra_compose("config", list(overrides))
+            for key in texts:
+                OmegaConf.update(node, key, "")
+            config = OmegaConf.to_object(node)
+        except HYDRA_ERRORS as error:
+            raise explain(error, *surroundings(overrides)) from error
     assert isinstance(config, RunConfig)
+    for key, text in texts.items():
+        parent, _, name = key.rpartition(".")
+        setattr(attrgetter(parent)(config) if parent else config, name, text)
     complete(config)
     validate(config)
     return config
+
+
+def surroundings(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """For an error's sentence: every key that exists under these group choices, and each group's option."""
+    groups = [override for override in overrides if options(override.partition("=")[0])]
+    try:
+        node = hydra_compose("config", groups)
+    except HYDRA_ERRORS:
+        return [], {}
+    kinds = {group: getattr(OmegaConf.get_type(node, group), "kind", "") for group in STRATEGY_GROUPS}
+    return dotted_keys(node), {group: kind for group, kind in kinds.items() if kind}
+
+
+def names_of(group: str) -> list[str]:
+    """What `group=` can be set to."""
+    with hydra_session():
+        return options(group)
 
 
 def complete(config: RunConfig) -> None:
@@ -128,17 +165,21 @@ def complete(config: RunConfig) -> None:
 def validate(config: RunConfig) -> None:
     """Refuse values out of range with one sentence each."""
     decode = config.decode
-    length = decode.block_length
+    length, steps, tokens = decode.block_length, decode.denoising_steps, decode.max_new_tokens
+    assert length is not None and steps is not None and tokens is not None, "complete() comes first"
     require(length >= 1, f"decode.block_length must be at least 1, got {length}")
-    steps = decode.denoising_steps
+    require(
+        length == 1 or config.decoder != "autoregressive",
+        f"decoder=autoregressive means decode.block_length=1, got {length}; choose another decoder for blocks",
+    )
     require(
         1 <= steps <= length,
         f"decode.denoising_steps must lie between 1 and decode.block_length={length}, got {steps}; "
         f"leave it out for one step per position",
     )
-    tokens = decode.max_new_tokens
     require(tokens >= 1, f"decode.max_new_tokens must be at least 1, got {tokens}")
-    require(decode.temperature >= 0, f"decode.temperature must be 0 (greedy) or more, got {decode.temperature}")
+    warm = decode.temperature
+    require(0 <= warm < math.inf, f"decode.temperature must be 0 (greedy) or more, got {warm}")
     require(decode.top_k >= 0, f"decode.top_k must be 0 (off) or more, got {decode.top_k}")
     require(0 < decode.top_p <= 1, f"decode.top_p must lie in (0, 1], got {decode.top_p}")
     one_of("decode.context", decode.context, CONTEXTS)
@@ -169,7 +210,8 @@ def record(config: RunConfig) -> dict[str, Any]:
     for group in STRATEGY_GROUPS:
         node = getattr(config, group)
         if is_dataclass(node):
-            plain[group] = {"kind": node.kind, **plain[group]}  # type: ignore[attr-defined]
+            plain[group] = {"kind": getattr(node, "kind", None), **plain[group]}
+    plain["task"].setdefault("version", getattr(config.task, "version", None))  # a changed protocol is another run
     return plain
 
 

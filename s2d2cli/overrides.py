@@ -1,0 +1,167 @@
+"""Hydra's override grammar: what an override says, what a sweep string holds, and in one sentence what is wrong.
+
+Beside config.py this is the only file that knows Hydra. Nothing here knows what the settings mean.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import OmegaConf
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    InterpolationResolutionError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
+
+from s2d2cli.errors import ConfigError
+
+HYDRA_ERRORS = (HydraException, OmegaConfBaseException)
+Words = dict[str, list[str]]  # key -> the overrides that give it each of its values
+
+
+def parse(override: str) -> Override:
+    """One override, read by Hydra's own parser; deletions and additions are refused, as is all of `hydra.*`."""
+    hydra = GlobalHydra.instance().hydra
+    assert hydra is not None, "parse needs a hydra_session"
+    try:
+        parsed = OverridesParser.create(config_loader=hydra.config_loader).parse_overrides([override])[0]
+    except OverrideParseException as error:
+        raise ConfigError(
+            f"cannot read the override {override!r}: write key=value, and quote a value that holds special characters, "
+            f"as in \"key='a,b'\" ({str(error).splitlines()[1].partition(' expecting ')[0]})"
+        ) from error
+    key = parsed.key_or_group
+    if parsed.is_delete():
+        raise ConfigError(f"{override!r} would delete a setting, and each is needed; choose a value instead: {key}=...")
+    if parsed.is_add() or parsed.is_force_add():
+        raise ConfigError(f"{override!r} would add a setting, and nothing reads it; leave out '+' to set {key}")
+    if key.split("/")[0].split(".")[0] == "hydra":
+        raise ConfigError(f"{override!r} sets up Hydra itself, which s2d2 does not use; leave it out")
+    return parsed
+
+
+def options(group: str) -> list[str]:
+    """The names that `group=` takes; none when there is no such group."""
+    hydra = GlobalHydra.instance().hydra
+    return sorted(hydra.config_loader.get_group_options(group)) if hydra else []
+
+
+def single(overrides: Iterable[str]) -> None:
+    """Refuse what is not exactly one value per key: sweep strings have their own command."""
+    for override in overrides:
+        parsed = parse(override)
+        key = parsed.get_key_element()
+        if options(key) and not parsed.is_sweep_override() and not isinstance(parsed.value(), str):
+            raise ConfigError(f"{override!r}: {key} takes one of {', '.join(options(key))}")
+        if parsed.is_sweep_override():
+            raise ConfigError(
+                f"{override!r} holds several values, and this command takes one; use `s2d2 sweep {override}` to try "
+                f"each, {key}=[...] for a list, or quotes for a text with commas"
+            )
+
+
+def axes(overrides: Iterable[str]) -> Words:
+    """Each key with its values, one override per value; a key given again replaces the earlier one."""
+    words: Words = {}
+    for override in overrides:
+        parsed = parse(override)
+        key = parsed.get_key_element()
+        words.pop(key, None)
+        if not parsed.is_sweep_override():
+            words[key] = [parsed.input_line or override]
+            continue
+        if not parsed.is_discrete_sweep():
+            raise ConfigError(f"{override!r} is a continuous range; give single values or range(start,stop,step)")
+        words[key] = [f"{key}={rounded(value)}" for value in parsed.sweep_string_iterator()]
+    return words
+
+
+def product(words: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """Every combination, the last key varying fastest, as a reader would write them down."""
+    return [list(combination) for combination in itertools.product(*words.values())]
+
+
+def rounded(value: str) -> str:
+    """range(0.1,0.35,0.1) yields 0.30000000000000004; a name of a point must not."""
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return str(round(number, 12)) if "." in value or "e" in value.lower() else value
+
+
+def explain(error: Exception, known: Sequence[str], chosen: Mapping[str, str]) -> ConfigError:
+    """What Hydra or OmegaConf meant, in one sentence; `known` are dotted keys, `chosen` is each group's option."""
+    reason = error.__cause__ or error
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        return unknown_option(str(error.missing_cfg_file))
+    if isinstance(reason, (ConfigAttributeError, ConfigKeyError)):
+        return unknown_key(str(reason.full_key), known, chosen)
+    if isinstance(reason, InterpolationResolutionError):
+        return ConfigError(f"{reason.full_key} refers to something that is not there: {first_line(reason)}")
+    if isinstance(reason, MissingMandatoryValue):
+        return ConfigError(f"{reason.full_key} must be given: {reason.full_key}=...")
+    if isinstance(reason, OmegaConfBaseException) and reason.full_key:
+        return ConfigError(f"{reason.full_key} cannot take this value: {first_line(reason)}")
+    return ConfigError(first_line(error))
+
+
+def unknown_option(path: str) -> ConfigError:
+    group, _, name = path.rpartition("/")
+    names = options(group)
+    listed = f" among {', '.join(names)}" if names else ""
+    return ConfigError(f"no {group} {name!r}{listed}{did_you_mean(name, names)}")
+
+
+def unknown_key(key: str, known: Sequence[str], chosen: Mapping[str, str]) -> ConfigError:
+    """Say where the key lives when it does exist under another option, else the nearest one."""
+    group, _, name = key.partition(".")
+    owners = options_with_field(group, name)
+    if owners:
+        return ConfigError(
+            f"{key} is a setting of {' and '.join(f'{group}={owner}' for owner in owners)}, "
+            f"but {group} is {chosen.get(group, 'another')} here"
+        )
+    option = f" ({chosen[group]})" if group in chosen else ""
+    where = f"no {name!r} in {group}{option}" if name else f"no setting {key!r}"
+    return ConfigError(f"{where}{did_you_mean(key, known)}")
+
+
+def options_with_field(group: str, name: str) -> list[str]:
+    """The registered options of a group whose dataclass has this field."""
+    repo = ConfigStore.instance().repo.get(group, {})
+    nodes = {file.removesuffix(".yaml"): OmegaConf.get_type(entry.node) for file, entry in repo.items()} if repo else {}
+    return sorted(option for option, cls in nodes.items() if cls and name in {f.name for f in fields(cls)})
+
+
+def did_you_mean(word: str, candidates: Sequence[str]) -> str:
+    """`; did you mean 'x'?`, also when only the last part of a dotted key was typed; nothing when nothing is near."""
+    tails = {candidate.rpartition(".")[2]: candidate for candidate in candidates}
+    near = difflib.get_close_matches(word, candidates, n=1) or difflib.get_close_matches(word, tails, n=1)
+    return f"; did you mean {tails.get(near[0], near[0])!r}?" if near else ""
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def dotted_keys(node: Any, prefix: str = "") -> list[str]:
+    """Every key of a composed tree, dotted, branches included."""
+    keys = []
+    for key in node:
+        path = f"{prefix}{key}"
+        child = None if OmegaConf.is_missing(node, key) else node[key]
+        keys += [path, *(dotted_keys(child, f"{path}.") if OmegaConf.is_dict(child) else [])]
+    return keys
