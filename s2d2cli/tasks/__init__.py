@@ -1,0 +1,1 @@
+"""Benchmarks: importing this package registers every task."""
