@@ -1,1 +1,3 @@
 """Benchmarks: importing this package registers every task."""
+
+from s2d2cli.tasks import gsm8k as gsm8k

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -22,6 +23,8 @@ KNOWN_SHA256 = {
     "ifeval_input_data.jsonl": "67ffeee0fcb87c317c5b08a2de85557b4a7e96ada6178aa645b4954fe4b53d49",
 }
 
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?")
+
 Row = dict[str, Any]
 
 
@@ -33,7 +36,15 @@ class Rows:
     source: DataSource
 
 
-def load_file(data: str, fields: dict[str, type]) -> Rows:
+def load(data: str, fields: Mapping[str, type], hub_config: str) -> Rows:
+    """The rows that `data` names: a file, or the test split of a hub data set given as `id` or `id@revision`."""
+    if HUB_ID.fullmatch(data) and not data.endswith((".json", ".jsonl")) and not Path(data).exists():
+        dataset, _, revision = data.partition("@")
+        return load_hub(dataset, hub_config, revision or None, fields)
+    return load_file(data, fields)
+
+
+def load_file(data: str, fields: Mapping[str, type]) -> Rows:
     """The rows of a JSONL file; `package:NAME` is a file that ships with s2d2. Every row must have `fields`."""
     path = locate(data)
     content = read(path)
@@ -48,11 +59,6 @@ def load_file(data: str, fields: dict[str, type]) -> Rows:
     if not rows:
         raise TaskDataError(f"{path} must hold at least one row, it is empty; check the path")
     return Rows(rows, DataSource(str(path), digest, len(rows)))
-
-
-def is_file_name(data: str) -> bool:
-    """Whether `data` means a file and not a hub id such as openai/gsm8k."""
-    return data.startswith(PACKAGE_PREFIX) or data.endswith((".jsonl", ".json")) or Path(data).is_file()
 
 
 def locate(data: str) -> Path:
@@ -80,7 +86,7 @@ def numbered_lines(content: bytes, path: Path) -> list[tuple[int, str]]:
     return [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
 
 
-def parse_row(line: str, where: str, fields: dict[str, type]) -> Row:
+def parse_row(line: str, where: str, fields: Mapping[str, type]) -> Row:
     try:
         row = json.loads(line)
     except ValueError as error:
@@ -89,7 +95,7 @@ def parse_row(line: str, where: str, fields: dict[str, type]) -> Row:
     return dict(row)
 
 
-def check_fields(row: Any, where: str, fields: dict[str, type]) -> None:
+def check_fields(row: Any, where: str, fields: Mapping[str, type]) -> None:
     """Refuse a row that lacks a field or has another type in it."""
     present = row if isinstance(row, dict) else {}
     for name, kind in fields.items():
@@ -100,7 +106,7 @@ def check_fields(row: Any, where: str, fields: dict[str, type]) -> None:
             )
 
 
-def load_hub(dataset: str, config: str, revision: str | None, fields: dict[str, type]) -> Rows:
+def load_hub(dataset: str, config: str, revision: str | None, fields: Mapping[str, type]) -> Rows:
     """The test split of a data set of the Hugging Face hub, through `datasets` and its cache."""
     try:
         from datasets import load_dataset
@@ -108,7 +114,7 @@ def load_hub(dataset: str, config: str, revision: str | None, fields: dict[str, 
         table = load_dataset(dataset, config, split="test", revision=revision)
     except (ImportError, OSError, ValueError) as error:
         raise TaskDataError(
-            f"the data set {dataset} ({config}) must come from the Hugging Face hub, which failed ({error}); "
+            f"the data set {dataset} ({config}) must come from the Hugging Face hub, which failed ({' '.join(str(error).split())}); "
             f"go online once, or give a local file as task.data=PATH.jsonl"
         ) from error
     rows = [dict(row) for row in table]
