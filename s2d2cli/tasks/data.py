@@ -113,8 +113,9 @@ def load_hub(dataset: str, config: str, revision: str | None, fields: Mapping[st
 
         table = load_dataset(dataset, config, split="test", revision=revision)
     except (ImportError, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
         raise TaskDataError(
-            f"the data set {dataset} ({config}) must come from the Hugging Face hub, which failed ({' '.join(str(error).split())}); "
+            f"the data set {dataset} ({config}) must come from the Hugging Face hub, which failed ({reason}); "
             f"go online once, or give a local file as task.data=PATH.jsonl"
         ) from error
     rows = [dict(row) for row in table]
