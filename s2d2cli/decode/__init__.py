@@ -1,0 +1,88 @@
+"""Decoding: `build_decoder(config)` puts the stages together, `Decoder.generate` runs a batch through them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from s2d2cli.config import DecodeConfig, RunConfig
+from s2d2cli.decode.drafters import SelfDrafter
+from s2d2cli.decode.estimators import AcceptanceEstimator
+from s2d2cli.decode.rng import Uniforms
+from s2d2cli.decode.routers import Router
+from s2d2cli.decode.session import Session
+from s2d2cli.decode.trace import BatchResult, Generation, Request, cut
+from s2d2cli.decode.unmask import UnmaskRule
+from s2d2cli.decode.verifiers import Verifier
+from s2d2cli.errors import PromptError
+from s2d2cli.models.adapter import ModelAdapter
+
+__all__ = ["BatchResult", "Decoder", "Generation", "Request", "build_decoder"]
+
+
+@dataclass
+class Decoder:
+    """The stages of the loop and the settings they share."""
+
+    settings: DecodeConfig
+    drafter: SelfDrafter
+    estimator: AcceptanceEstimator
+    router: Router
+    verifier: Verifier
+    unmask: UnmaskRule
+    seed: int
+
+    @property
+    def denoising_steps(self) -> int:
+        assert self.settings.denoising_steps is not None
+        return self.settings.denoising_steps
+
+    def generate(
+        self, model: ModelAdapter, requests: Sequence[Request], uniforms: Uniforms | None = None
+    ) -> BatchResult:
+        """Decode all requests together. Each result is what the request would get alone."""
+        if not requests:
+            return BatchResult([], 0.0, {}, 0)
+        self.check(model, requests)
+        return Session(self, model, requests, uniforms).run()
+
+    def stream(self, model: ModelAdapter, request: Request) -> Iterator[list[int]]:
+        """Yield the decided new ids from the left as they grow; `last` holds the result afterwards."""
+        self.check(model, [request])
+        session = Session(self, model, [request])
+        started = session.clock()
+        session.prefill()
+        low = len(request.prompt_ids)
+        while session.step():
+            canvas = session.state.canvas_BT[0].tolist()
+            high, _ = cut(canvas, low, int(session.state.end_B[0]), model.stop_ids, model.mask_id)
+            yield canvas[low:high]
+        session.seconds = session.clock() - started
+        self.last = session.result()
+
+    def check(self, model: ModelAdapter, requests: Sequence[Request]) -> None:
+        """Refuse prompts that are empty or leave no room for max_new_tokens."""
+        new_tokens = self.settings.max_new_tokens
+        assert new_tokens is not None
+        for request in requests:
+            length = len(request.prompt_ids)
+            if length == 0:
+                raise PromptError(f"a prompt must have at least one token; sample {request.sample_id} has none")
+            if length + new_tokens > model.context:
+                raise PromptError(
+                    f"prompt and new tokens must fit the context of {model.context} tokens of {model.name}; sample "
+                    f"{request.sample_id} has {length} + {new_tokens}: shorten it or lower decode.max_new_tokens"
+                )
+
+
+def build_decoder(config: RunConfig) -> Decoder:
+    """The decoder that `config` describes; its strategies are the config's own instances."""
+    return Decoder(
+        settings=config.decode,
+        drafter=SelfDrafter(),
+        estimator=config.estimator,
+        router=config.router,
+        verifier=config.verifier,
+        unmask=config.unmask,
+        seed=config.seed,
+    )

@@ -1,0 +1,145 @@
+"""The forwards of block diffusion as plans: which rows, where they are stored, what they see.
+
+How decided tokens attend (`decode.context`), drawn for block length 4, two decided tokens a b in the second block:
+
+    block: as trained                           causal: "AR-like" (published: cache_ver and draft_ver)
+              1 2 3 4  a b M M                             1 2 3 4  a b M M
+        1-4   x x x x  . . . .                       1     x . . .  . . . .    tokens see what is left of them,
+        a     x x x x  x x x x                       ...                       masks see everything:
+        b     x x x x  x x x x                       a     x x x x  x . . .    the verifier's keys are then exactly
+        M     x x x x  x x x x                       b     x x x x  x x . .    those of autoregressive decoding
+        M     x x x x  x x x x                       M     x x x x  x x x x
+
+`causal_cache` keeps only the left columns causal (published: cache_ver alone), `causal_draft` only a and b
+(draft_ver alone).
+
+A position is *settled* when its keys and values can be final: everything before the block, and with a causal context
+also the decided prefix of the block. Settled but not yet encoded tokens are *pending*: the next draft carries them as
+data rows in front, so no forward exists only to write the cache. `decode.commit=separate` brings the published
+forwards back: the prompt, then one commit per finished block.
+
+Axes: B rows, L block positions, S span positions, Q query tokens, R wanted rows, T cache slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from s2d2cli.decode.state import BlockState, DraftStep
+from s2d2cli.models.plan import ForwardPlan, Kind, rows_between
+
+PADDING_SLOT = 0  # scratch slot of rows that only fill up the batch; the verifier's masks use the slots behind it
+EXTENT_STEP = 32  # the visible part of the cache grows in steps, so that shapes repeat
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The session's answers to "who sees whom" and "what may be encoded now"."""
+
+    context: str
+    pending: bool  # decode.commit == "pending"
+    scratch: int  # slots in front of position 0
+    positions: int  # slots from position 0 on
+
+    def settled_B(self, state: BlockState) -> Tensor:
+        """First position whose keys and values are not final yet."""
+        return state.first_masked_B if self.pending and self.context == "causal" else state.start_B
+
+    def horizon_BQ(self, positions_BQ: Tensor, state: BlockState) -> Tensor:
+        """A row at position p sees the positions below its horizon."""
+        length = state.block_length
+        block_end_BQ = (positions_BQ // length + 1) * length
+        causal_BQ = torch.zeros_like(positions_BQ, dtype=torch.bool)
+        if self.context in ("causal", "causal_cache"):
+            causal_BQ |= positions_BQ < state.start_B[:, None]
+        if self.context in ("causal", "causal_draft"):
+            in_block_BQ = positions_BQ >= state.start_B[:, None]
+            causal_BQ |= in_block_BQ & (positions_BQ < state.first_masked_B[:, None])
+        return torch.where(causal_BQ, positions_BQ + 1, block_end_BQ)
+
+    def draft(self, state: BlockState) -> ForwardPlan | None:
+        """[pending tokens | the block as it stands]; None when no row is active. Reads the block's L rows."""
+        low_B = state.encoded_B
+        high_B = torch.where(state.active_B, state.block_end_B, low_B)
+        width, extent = host_ints((high_B - low_B).max(), high_B.max())
+        if width == 0:
+            return None
+        positions_BQ, real_BQ = rows_between(low_B, high_B, width)
+        read_BL = (state.positions_BL - low_B[:, None]).clamp(0, width - 1)
+        return self._assemble(Kind.DRAFT, state, (positions_BQ, real_BQ), read_BL, extent)
+
+    def encode(self, kind: Kind, state: BlockState, rows_B: Tensor) -> ForwardPlan | None:
+        """Only the tokens that are settled but not encoded (prefill and separate commits); None when there are none."""
+        low_B = state.encoded_B
+        high_B = torch.where(rows_B, state.start_B, low_B)
+        width, extent = host_ints((high_B - low_B).max(), high_B.max())
+        if width == 0:
+            return None
+        nothing_B0 = torch.zeros(len(low_B), 0, dtype=torch.long, device=low_B.device)
+        return self._assemble(kind, state, rows_between(low_B, high_B, width), nothing_B0, extent)
+
+    def verify(self, state: BlockState, draft: DraftStep, span_BL: Tensor) -> ForwardPlan | None:
+        """The 2L trick, without the rows nobody reads: [drafted tokens, causal | one mask per span position].
+
+        The mask at position p sees the tokens left of p and itself, so its logits are those of block length one.
+        Reads the S mask rows. None when no row has a span.
+
+                     cache  d1 d2 | M1 M2 M3        d3, the span's last token, is read by nobody
+            d1         x     x  . |  .  .  .
+            d2         x     x  x |  .  .  .
+            M1         x     .  . |  x  .  .
+            M2         x     x  . |  .  x  .
+            M3         x     x  x |  .  .  x
+        """
+        length_B = span_BL.sum(1)
+        first_B = state.start_B + span_BL.long().argmax(1)
+        low_B = state.encoded_B
+        high_B = torch.where(length_B > 0, torch.maximum(first_B + length_B - 1, low_B), low_B)
+        num_span, width, extent = host_ints(length_B.max(), (high_B - low_B).max(), high_B.max())
+        if num_span == 0:
+            return None
+        filled_BL = torch.where(draft.masked_BL, draft.tokens_BL, state.tokens_BL)
+        filled_BT = state.canvas_BT.scatter(1, state.positions_BL, filled_BL)
+        data_BQ, real_BQ = rows_between(low_B, high_B, width)
+        masks_BS, wanted_BS = rows_between(first_B, first_B + length_B, num_span)
+        positions_BQ = torch.cat([data_BQ, masks_BS], 1)
+        real_BQ = torch.cat([real_BQ, wanted_BS], 1)
+        tokens_BQ = torch.cat([take(filled_BT, data_BQ), torch.full_like(masks_BS, state.mask_id)], 1)
+        scratch_BS = torch.arange(1, num_span + 1, device=low_B.device).expand_as(masks_BS)
+        slots_BQ = torch.cat([self.scratch + data_BQ, scratch_BS], 1)
+        horizon_BQ = torch.cat([data_BQ + 1, masks_BS], 1)
+        read_BS = (width + torch.arange(num_span, device=low_B.device)).expand_as(masks_BS)
+        visible_BQT = self._visible(slots_BQ, horizon_BQ, real_BQ, extent)
+        slots_BQ = torch.where(real_BQ, slots_BQ, PADDING_SLOT)
+        return ForwardPlan(Kind.VERIFY, tokens_BQ, positions_BQ, slots_BQ, visible_BQT, read_BS)
+
+    def _assemble(
+        self, kind: Kind, state: BlockState, rows: tuple[Tensor, Tensor], read_BR: Tensor, extent: int
+    ) -> ForwardPlan:
+        """A plan whose rows are canvas tokens at their own slots."""
+        positions_BQ, real_BQ = rows
+        slots_BQ = torch.where(real_BQ, self.scratch + positions_BQ, PADDING_SLOT)
+        visible_BQT = self._visible(slots_BQ, self.horizon_BQ(positions_BQ, state), real_BQ, extent)
+        return ForwardPlan(kind, take(state.canvas_BT, positions_BQ), positions_BQ, slots_BQ, visible_BQT, read_BR)
+
+    def _visible(self, slots_BQ: Tensor, horizon_BQ: Tensor, real_BQ: Tensor, extent: int) -> Tensor:
+        """Real rows see the positions below their horizon and themselves; padding rows see the padding slot."""
+        num_slots = self.scratch + min(-(-extent // EXTENT_STEP) * EXTENT_STEP, self.positions)
+        slot_T = torch.arange(num_slots, device=slots_BQ.device)
+        below_BQT = (slot_T >= self.scratch) & (slot_T < self.scratch + horizon_BQ[..., None])
+        own_BQT = slot_T == torch.where(real_BQ, slots_BQ, PADDING_SLOT)[..., None]
+        return (below_BQT & real_BQ[..., None]) | own_BQT
+
+
+def take(canvas_BT: Tensor, positions_BQ: Tensor) -> Tensor:
+    """Canvas tokens at `positions`; padding rows may point past the canvas."""
+    return canvas_BT.gather(1, positions_BQ.clamp(max=canvas_BT.shape[1] - 1))
+
+
+def host_ints(*numbers: Tensor) -> list[int]:
+    """The one wait for the device that a forward needs: its shape."""
+    values: list[int] = torch.stack(numbers).tolist()
+    return values

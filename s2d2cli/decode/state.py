@@ -1,0 +1,128 @@
+"""What a batch knows between forwards: the canvas, each row's current block, and what was proposed for it.
+
+Axes: B rows, L positions of the current block, T canvas positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+
+class Source(IntEnum):
+    """How a token came to be."""
+
+    UNDECIDED = 0
+    PROMPT = 1
+    UNMASKED = 2  # revealed by the unmask rule
+    ACCEPTED = 3  # drafted, then accepted by the verifier
+    RESAMPLED = 4  # drafted, rejected and replaced by the verifier
+
+
+@dataclass(slots=True)
+class Commit:
+    """Tokens to write into the current block, where, and why."""
+
+    tokens_BL: Tensor
+    mask_BL: Tensor
+    source_BL: Tensor  # int8 Source
+
+    def add(self, tokens_BL: Tensor, mask_BL: Tensor, source: Source) -> Commit:
+        """This commit and, where `mask_BL` holds, `tokens_BL` from `source`."""
+        return Commit(
+            torch.where(mask_BL, tokens_BL, self.tokens_BL),
+            self.mask_BL | mask_BL,
+            torch.where(mask_BL, int(source), self.source_BL).to(torch.int8),
+        )
+
+    @staticmethod
+    def nothing(tokens_BL: Tensor) -> Commit:
+        return Commit(
+            tokens_BL, torch.zeros_like(tokens_BL, dtype=torch.bool), torch.zeros_like(tokens_BL).to(torch.int8)
+        )
+
+
+@dataclass(slots=True)
+class BlockState:
+    """The canvas and each row's place in it. All per-row numbers are absolute positions unless they say otherwise."""
+
+    canvas_BT: Tensor  # prompt, decided tokens and masks
+    prompt_len_B: Tensor
+    end_B: Tensor  # prompt length + max_new_tokens
+    start_B: Tensor  # first position of the current block, a multiple of block_length
+    encoded_B: Tensor  # positions below have final keys and values in the cache
+    active_B: Tensor
+    step_B: Tensor  # forwards-with-a-decision this row has made: names its random numbers and its reveal order
+    block_step_B: Tensor  # the same within the current block
+    reveal_step_BT: Tensor  # int32, the step that decided each position; -1 for prompt and undecided
+    source_BT: Tensor  # int8 Source
+    block_length: int
+    mask_id: int
+
+    @property
+    def positions_BL(self) -> Tensor:
+        return self.start_B[:, None] + torch.arange(self.block_length, device=self.start_B.device)
+
+    @property
+    def block_end_B(self) -> Tensor:
+        return self.start_B + self.block_length
+
+    @property
+    def tokens_BL(self) -> Tensor:
+        return self.canvas_BT.gather(1, self.positions_BL)
+
+    @property
+    def masked_BL(self) -> Tensor:
+        """Undecided positions of rows that are still at work."""
+        return (self.tokens_BL == self.mask_id) & self.active_B[:, None]
+
+    @property
+    def first_masked_B(self) -> Tensor:
+        """Absolute position of the block's first mask; the block's end when it is full."""
+        return self.start_B + leading_count(self.tokens_BL != self.mask_id)
+
+    def write(self, commit: Commit) -> None:
+        """Decide tokens; a decided token never changes."""
+        positions_BL, mask_BL = self.positions_BL, commit.mask_BL
+        for canvas_BT, new_BL in (
+            (self.canvas_BT, commit.tokens_BL),
+            (self.source_BT, commit.source_BL),
+            (self.reveal_step_BT, self.step_B[:, None].expand_as(mask_BL).to(torch.int32)),
+        ):
+            old_BL = canvas_BT.gather(1, positions_BL)
+            canvas_BT.scatter_(1, positions_BL, torch.where(mask_BL, new_BL, old_BL))
+        self.step_B += self.active_B
+        self.block_step_B += self.active_B
+
+
+@dataclass(slots=True)
+class DraftStep:
+    """A proposal for every masked position of the current block."""
+
+    tokens_BL: Tensor
+    confidence_BL: Tensor  # float32, the drafter's probability of its own token
+    logits_BLV: Tensor  # meaningful at masked positions only
+    masked_BL: Tensor
+
+    @property
+    def span_BL(self) -> Tensor:
+        """The first masked span: the leftmost maximal run of masks."""
+        seen_BL = self.masked_BL.cumsum(1) > 0
+        return self.masked_BL & ((seen_BL & ~self.masked_BL).cumsum(1) == 0)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the verifier decided: tokens to write, per row how many drafts it accepted, and which rows it checked."""
+
+    commit: Commit
+    accepted_B: Tensor
+    verified_B: Tensor
+
+
+def leading_count(flags_BX: Tensor) -> Tensor:
+    """How many entries of each row are True before the first False, int64 (B,)."""
+    return flags_BX.long().cumprod(1).sum(1)

@@ -1,0 +1,117 @@
+"""What is asked of a decoder, what comes back, and the counts in between.
+
+Axes: B rows, K kinds of forward, T canvas positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from s2d2cli.decode.state import BlockState, Source, Verdict
+from s2d2cli.models.plan import ForwardPlan, Kind
+
+KINDS = list(Kind)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt. The id names the sample's random stream."""
+
+    sample_id: str
+    prompt_ids: list[int]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What one request got."""
+
+    sample_id: str
+    token_ids: list[int]  # new ids up to and including the stop token
+    finish: str  # "stop" or "length"
+    reveal_steps: list[int]  # the row's step that decided each token; equal numbers were decided together
+    sources: list[str]  # how each token came to be: unmasked, accepted, resampled
+    forwards: dict[str, int]  # forwards that this row took part in, by kind
+    drafted_steps: int
+    verified: int  # steps that were verified
+    accepted: int  # drafted tokens that verification accepted
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """A batch's generations and what they cost together. Seconds cover decoding only, prefill included."""
+
+    generations: list[Generation]
+    seconds: float
+    forwards: dict[str, int]  # of the whole batch, by kind
+    query_rows: int  # token rows sent through the model, padding included
+
+
+class Counts:
+    """Counters of a batch; per-row ones stay on the device until the end."""
+
+    def __init__(self, num_rows: int, device: torch.device) -> None:
+        self.row_forwards_BK = torch.zeros(num_rows, len(KINDS), dtype=torch.long, device=device)
+        self.verified_B = torch.zeros(num_rows, dtype=torch.long, device=device)
+        self.accepted_B = torch.zeros_like(self.verified_B)
+        self.batch_forwards = {kind.value: 0 for kind in KINDS}
+        self.query_rows = 0
+
+    def forward(self, plan: ForwardPlan, rows_B: Tensor) -> None:
+        self.row_forwards_BK[:, KINDS.index(plan.kind)] += rows_B
+        self.batch_forwards[plan.kind.value] += 1
+        self.query_rows += plan.tokens_BQ.numel()
+
+    def observe(self, state: BlockState, verdict: Verdict) -> None:
+        self.verified_B += verdict.verified_B
+        self.accepted_B += verdict.accepted_B
+
+    def result(
+        self, requests: Sequence[Request], state: BlockState, stop_ids: Sequence[int], seconds: float
+    ) -> BatchResult:
+        """Everything on the host, in one transfer per tensor."""
+        columns = [
+            tensor.tolist()
+            for tensor in (
+                state.canvas_BT,
+                state.reveal_step_BT,
+                state.source_BT,
+                self.row_forwards_BK,
+                state.step_B,
+                self.verified_B,
+                self.accepted_B,
+                state.prompt_len_B,
+                state.end_B,
+            )
+        ]
+        generations = []
+        for request, row in zip(requests, zip(*columns, strict=True), strict=True):
+            canvas, reveal_steps, sources, forwards, steps, verified, accepted, low, end = row
+            high, finish = cut(canvas, low, end, stop_ids, state.mask_id)
+            generations.append(
+                Generation(
+                    sample_id=request.sample_id,
+                    token_ids=canvas[low:high],
+                    finish=finish,
+                    reveal_steps=reveal_steps[low:high],
+                    sources=[Source(source).name.lower() for source in sources[low:high]],
+                    forwards={kind.value: count for kind, count in zip(KINDS, forwards, strict=True)},
+                    drafted_steps=steps,
+                    verified=verified,
+                    accepted=accepted,
+                )
+            )
+        return BatchResult(generations, seconds, dict(self.batch_forwards), self.query_rows)
+
+
+def cut(canvas: list[int], low: int, end: int, stop_ids: Sequence[int], mask_id: int) -> tuple[int, str]:
+    """Where the generation ends: behind its first stop token, at its length, or (midway) at its first mask."""
+    for position in range(low, end):
+        if canvas[position] in stop_ids:
+            return position + 1, "stop"
+        if canvas[position] == mask_id:
+            return position, "length"
+    return end, "length"

@@ -1,0 +1,98 @@
+"""Models: `load_model(config)` turns a checkpoint folder or hub id into a `ModelAdapter`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from s2d2cli.config import ModelConfig, RunConfig
+from s2d2cli.errors import CheckpointError, ConfigError
+from s2d2cli.models.adapter import ModelAdapter, Vocabulary
+from s2d2cli.models.checkpoint import find_folder, load_weights, read_json, weights
+from s2d2cli.models.sdar import build_network as build_sdar
+
+__all__ = ["ModelAdapter", "load_model"]
+
+FAMILIES = {"sdar": build_sdar}
+
+
+def load_model(config: RunConfig) -> ModelAdapter:
+    """Load `config.model` on `config.device` in `config.dtype`; the same path for `tiny`, a folder and a hub id."""
+    model = config.model
+    if model.family not in FAMILIES:
+        raise ConfigError(f"model.family must be one of {', '.join(FAMILIES)}, got {model.family!r}")
+    device = pick_device(config.device)
+    folder = find_folder(model.source, model.revision)
+    settings = read_json(folder, "config.json", required=True)
+    network = FAMILIES[model.family](settings, device)
+    load_weights(network, weights(folder, pick_dtype(config, device), device), folder)
+    tokenizer = load_tokenizer(folder)
+    return ModelAdapter(model.name, network, special_ids(model, folder, settings, tokenizer), tokenizer)
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError("device=cuda needs a CUDA device and a CUDA build of torch; none is here, use device=cpu")
+    return torch.device(name)
+
+
+def pick_dtype(config: RunConfig, device: torch.device) -> torch.dtype:
+    """`auto` is float32 on a CPU, where halves are slow, and the model's own choice elsewhere."""
+    name = config.dtype
+    if name == "auto":
+        name = "float32" if device.type == "cpu" else config.model.dtype
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
+
+
+def load_tokenizer(folder: Path) -> Any | None:
+    """The folder's fast tokenizer, without remote code; None when the folder has no tokenizer files."""
+    from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
+
+    if (folder / "tokenizer.json").is_file():
+        return PreTrainedTokenizerFast.from_pretrained(folder)
+    if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        return Qwen2Tokenizer.from_pretrained(folder)
+    return None
+
+
+def special_ids(model: ModelConfig, folder: Path, settings: dict[str, Any], tokenizer: Any | None) -> Vocabulary:
+    """Mask and stop ids from the checkpoint and the model's config, checked against the vocabulary."""
+    size = int(settings["vocab_size"])
+    stops = ids_of(read_json(folder, "generation_config.json").get("eos_token_id")) + ids_of(
+        settings.get("eos_token_id")
+    )
+    stops += [token_id(tokenizer, token, "stop token") for token in model.stop_tokens]
+    vocabulary = Vocabulary(size, mask_id_of(model, settings, tokenizer), tuple(sorted(set(stops))))
+    for name, value in [("mask token", vocabulary.mask_id), *(("stop token", stop) for stop in vocabulary.stop_ids)]:
+        if not 0 <= value < size:
+            raise CheckpointError(f"the {name}'s id must be below the vocabulary size {size}, got {value} in {folder}")
+    return vocabulary
+
+
+def mask_id_of(model: ModelConfig, settings: dict[str, Any], tokenizer: Any | None) -> int:
+    if model.mask_token is not None:
+        return token_id(tokenizer, model.mask_token, "mask token")
+    named = settings.get("mask_token_id", getattr(tokenizer, "mask_token_id", None))
+    if named is None:
+        raise CheckpointError(
+            f"model {model.name} names no mask token in config.json or tokenizer, so it cannot decode by diffusion; "
+            f"set model.mask_token to the token that stands for a mask"
+        )
+    return int(named)
+
+
+def token_id(tokenizer: Any | None, token: str, what: str) -> int:
+    if tokenizer is None or token not in tokenizer.get_vocab():
+        raise CheckpointError(f"the {what} {token!r} must be in the checkpoint's tokenizer; it is not")
+    return int(tokenizer.convert_tokens_to_ids(token))
+
+
+def ids_of(value: int | list[int] | None) -> list[int]:
+    """Checkpoints write one id, a list of ids, or nothing."""
+    if value is None:
+        return []
+    return [value] if isinstance(value, int) else list(value)

@@ -1,0 +1,94 @@
+"""A loaded checkpoint behind one call: `forward(plan, cache)`. The only file that touches transformers' internals.
+
+Axes: B rows, Q query tokens, R wanted rows, T cache slots, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from s2d2cli.errors import PromptError
+from s2d2cli.models.cache import KVCache
+from s2d2cli.models.plan import ForwardPlan
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Special ids of a checkpoint, checked against its vocabulary."""
+
+    size: int
+    mask_id: int
+    stop_ids: tuple[int, ...]
+
+
+class ModelAdapter:
+    """Weights, tokenizer and special ids of one checkpoint.
+
+    Contract: `forward(plan, cache)[b, r]` scores the token AT `positions[b, read[b, r]]`.
+    """
+
+    def __init__(self, name: str, network: Any, vocabulary: Vocabulary, tokenizer: Any | None) -> None:
+        self.name = name
+        self.network = network.eval()
+        self.tokenizer = tokenizer
+        self.vocabulary = vocabulary
+        self.mask_id = vocabulary.mask_id
+        self.stop_ids = vocabulary.stop_ids
+        self.context: int = network.config.max_position_embeddings
+        self.device: torch.device = network.lm_head.weight.device
+        self.dtype: torch.dtype = network.lm_head.weight.dtype
+        self._inner = network.model
+        # transformers renamed the argument between 5.20 and 5.24; ask the signature
+        names = inspect.signature(type(self._inner).forward).parameters
+        self._cache_argument = "cache" if "cache" in names else "past_key_values"
+
+    def new_cache(self, rows: int, positions: int, scratch: int) -> KVCache:
+        """An empty cache for `rows` sequences of at most `positions` tokens and `scratch` passing rows each."""
+        config = self.network.config
+        shape_BTHD = (rows, scratch + positions, config.num_key_value_heads, config.head_dim)
+        return KVCache(config.num_hidden_layers, shape_BTHD, scratch, self.network.lm_head.weight)
+
+    @torch.inference_mode()
+    def forward(self, plan: ForwardPlan, cache: KVCache) -> Tensor:
+        """Run one pass. Returns logits_BRV in the model's dtype, with the mask token's logit at -inf: a model that
+        predicts its own mask would leave holes in the output."""
+        cache.aim(plan.slots_BQ, plan.visible_BQT.shape[-1])
+        hidden_BQH = self._inner(
+            input_ids=plan.tokens_BQ,
+            position_ids=plan.positions_BQ,
+            # a mapping goes past transformers' own mask building; a bool mask means "may attend"
+            attention_mask={"full_attention": plan.visible_BQT[:, None]},
+            use_cache=True,
+            **{self._cache_argument: cache},
+        ).last_hidden_state
+        index_BR1 = plan.read_BR[..., None].expand(-1, -1, hidden_BQH.shape[-1])
+        logits_BRV: Tensor = self.network.lm_head(hidden_BQH.gather(1, index_BR1))
+        logits_BRV[..., self.mask_id] = -torch.inf
+        return logits_BRV
+
+    def chat_prompt(self, messages: list[dict[str, str]]) -> str:
+        """The conversation rendered with the checkpoint's chat template, ready for the assistant's turn."""
+        tokenizer = self._need_tokenizer()
+        if not tokenizer.chat_template:
+            raise PromptError(f"model {self.name} has no chat template; give the finished text with --raw")
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`; no special tokens are added."""
+        return list(self._need_tokenizer().encode(text, add_special_tokens=False))
+
+    def text(self, token_ids: list[int]) -> str:
+        """The text of `token_ids` without stop and other special tokens."""
+        return str(
+            self._need_tokenizer().decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        )
+
+    def _need_tokenizer(self) -> Any:
+        if self.tokenizer is None:
+            raise PromptError(f"model {self.name} comes without tokenizer files, so it only takes token ids")
+        return self.tokenizer

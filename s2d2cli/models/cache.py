@@ -1,0 +1,39 @@
+"""Key/value cache with fixed addresses: scratch slots first, then one slot per absolute position.
+
+Axes: B rows, H key/value heads, Q query tokens, T cache slots, D head dimension.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class KVCache:
+    """Static keys and values for all layers; `update` is what transformers' attention calls.
+
+    A forward always writes, at the slots of its plan; nothing is ever appended, cropped or rolled back. The session
+    knows which positions hold final entries (`encoded_B`) and lets rows see no others.
+    """
+
+    def __init__(self, layers: int, shape_BTHD: tuple[int, int, int, int], scratch: int, like: Tensor) -> None:
+        self.scratch = scratch
+        self.keys_BTHD = [like.new_zeros(shape_BTHD) for _ in range(layers)]
+        self.values_BTHD = [like.new_zeros(shape_BTHD) for _ in range(layers)]
+        self.rows_B1 = torch.arange(shape_BTHD[0], device=like.device)[:, None]
+        self.slots_BQ = self.rows_B1
+        self.extent = 0
+
+    def aim(self, slots_BQ: Tensor, extent: int) -> None:
+        """Direct the next forward's writes, and let it see the first `extent` slots."""
+        self.slots_BQ, self.extent = slots_BQ, extent
+
+    def update(self, keys_BHQD: Tensor, values_BHQD: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Write this layer's new entries and return all visible ones, each (B, H, T, D)."""
+        return self._write(self.keys_BTHD[layer], keys_BHQD), self._write(self.values_BTHD[layer], values_BHQD)
+
+    def _write(self, stored_BTHD: Tensor, new_BHQD: Tensor) -> Tensor:
+        stored_BTHD[self.rows_B1, self.slots_BQ] = new_BHQD.transpose(1, 2)
+        return stored_BTHD[:, : self.extent].transpose(1, 2)

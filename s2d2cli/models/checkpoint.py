@@ -1,0 +1,91 @@
+"""Checkpoint folders: find them (package, disk or hub), read their JSON files, load their safetensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from s2d2cli.errors import CheckpointError
+
+FILES = ["*.json", "*.safetensors", "*.jinja", "merges.txt"]
+
+
+def find_folder(source: str, revision: str | None) -> Path:
+    """The folder of `source`: "package:NAME", an existing folder, or a hub id (downloaded, or from the hub's cache)."""
+    if source.startswith("package:"):
+        return Path(__file__).resolve().parent.parent / "assets" / source.removeprefix("package:")
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return folder
+    if folder.is_absolute() or source.startswith(("~", ".")) or source.count("/") != 1:
+        raise CheckpointError(
+            f"the model must be a folder or a hub id such as JetLM/SDAR-8B-Chat; no folder {source!r}"
+        )
+    return download(source, revision)
+
+
+def download(repository: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=FILES))
+    except (OSError, ValueError) as error:  # every hub error (offline, missing, gated) derives from one of these
+        first_line = str(error).strip().splitlines()[0]
+        raise CheckpointError(
+            f"model {repository!r} is neither a local folder nor to be had from the hub ({first_line}); "
+            f"check the id, the network and, for a gated model, `hf auth login`"
+        ) from error
+
+
+def read_json(folder: Path, name: str, required: bool = False) -> dict[str, Any]:
+    path = folder / name
+    if not path.is_file():
+        if required:
+            raise CheckpointError(f"a checkpoint folder must hold {name}; there is none in {folder}")
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise CheckpointError(f"{path} must be JSON: {error}") from error
+
+
+def shard_names(folder: Path) -> list[str]:
+    """File names of the weights: the index's shards, or the single file."""
+    index = read_json(folder, "model.safetensors.index.json")
+    names = sorted(set(index["weight_map"].values())) if index else ["model.safetensors"]
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise CheckpointError(f"weights are missing from {folder}: {', '.join(missing)}; download the checkpoint again")
+    return names
+
+
+def weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of the checkpoint by name, one at a time, in `dtype` on `device`."""
+    for name in shard_names(folder):
+        with safe_open(str(folder / name), framework="pt") as shard:
+            for key in shard.keys():  # noqa: SIM118  (safe_open is not a dict)
+                yield key, shard.get_tensor(key).to(device, dtype)
+
+
+def load_weights(network: nn.Module, tensors: Iterator[tuple[str, Tensor]], folder: Path) -> None:
+    """Assign `tensors` to the parameters of `network` (built on the meta device); every name and shape must fit."""
+    expected = {name: parameter.shape for name, parameter in network.named_parameters(remove_duplicate=False)}
+    state = dict(tensors)
+    tied = "lm_head.weight" not in state and getattr(network.config, "tie_word_embeddings", False)
+    if tied:
+        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    unknown, missing = sorted(state.keys() - expected.keys()), sorted(expected.keys() - state.keys())
+    misshapen = sorted(key for key in state.keys() & expected.keys() if state[key].shape != expected[key])
+    for what, names in (("unknown", unknown), ("missing", missing), ("misshapen", misshapen)):
+        if names:
+            raise CheckpointError(
+                f"the weights in {folder} do not fit its config.json: {len(names)} {what}, first {names[0]}"
+            )
+    network.load_state_dict(state, assign=True)
+    network.requires_grad_(False)

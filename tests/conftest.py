@@ -1,0 +1,48 @@
+"""Shared fixtures: the small golden checkpoint, loaded through the real loader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from s2d2cli.config import DecodeConfig, ModelConfig, RunConfig
+from s2d2cli.decode import Decoder
+from s2d2cli.decode.drafters import SelfDrafter
+from s2d2cli.decode.estimators import Entropy
+from s2d2cli.decode.routers import Always, Never
+from s2d2cli.decode.unmask import LowConfidenceDynamic
+from s2d2cli.decode.verifiers import SelfVerifier
+from s2d2cli.models import load_model
+from s2d2cli.models.adapter import ModelAdapter
+
+GOLDEN = Path(__file__).parent / "golden"
+
+torch.set_num_threads(1)  # the models of the tests are too small to share out
+
+
+@pytest.fixture(scope="session")
+def golden_model() -> ModelAdapter:
+    source = str(GOLDEN / "sdar" / "checkpoint")
+    return load_model(RunConfig(model=ModelConfig(name="golden-sdar", source=source), device="cpu"))
+
+
+def make_decoder(router=None, unmask=None, verifier=None, seed=0, **settings) -> Decoder:
+    """A decoder from stages and decode settings; what is not named is plain dynamic decoding."""
+    decode = DecodeConfig(**settings)
+    if decode.denoising_steps is None:
+        decode.denoising_steps = decode.block_length
+    return Decoder(
+        settings=decode,
+        drafter=SelfDrafter(),
+        estimator=Entropy(),
+        router=router or Never(),
+        verifier=verifier or SelfVerifier(),
+        unmask=unmask or LowConfidenceDynamic(),
+        seed=seed,
+    )
+
+
+def s2d2(**settings) -> Decoder:
+    return make_decoder(router=Always(), **{"context": "causal", **settings})
