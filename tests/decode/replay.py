@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import torch
 
 from s2d2cli.decode import Decoder
-from s2d2cli.decode.routers import Always, MinSpan, Never
+from s2d2cli.decode.rng import SampleStreams
+from s2d2cli.decode.routers import MinSpan, Never
 from s2d2cli.decode.unmask import LowConfidenceDynamic, LowConfidenceStatic, Sequential
 from s2d2cli.decode.verifiers import SelfVerifier
 from tests.conftest import GOLDEN, make_decoder
@@ -78,34 +78,34 @@ def num_new_tokens(case: dict) -> int:
 
 
 class ReplayUniforms:
-    """Hands out each row's recorded numbers in recorded order and complains about any other request."""
+    """One row gets its recorded numbers in recorded order, and any other request of it fails; the rest are streams."""
 
-    def __init__(self, recorded: list[list[dict]]) -> None:
-        self.rows = [iter(uniforms) for uniforms in recorded]
+    def __init__(self, recorded: list[dict], row: int, others: SampleStreams) -> None:
+        self.recorded, self.row, self.others = iter(recorded), row, others
 
-    def take(self, row: int, kind: str, count: int) -> list[float]:
-        request = next(self.rows[row])
+    def take(self, kind: str, count: int) -> torch.Tensor:
+        request = next(self.recorded)
         assert (request["kind"], request["n"]) == (kind, count)
-        return request["values"]
+        return torch.tensor(request["values"], dtype=torch.float64)
 
     def draft(self, state):
-        out_BL = torch.zeros(state.masked_BL.shape, dtype=torch.float64)
-        for row in state.active_B.nonzero()[:, 0].tolist():
-            out_BL[row] = torch.tensor(self.take(row, "draft", state.block_length))
-        return out_BL
+        uniform_BL = self.others.draft(state)
+        if state.active_B[self.row]:
+            uniform_BL[self.row] = self.take("draft", state.block_length)
+        return uniform_BL
 
     def accept(self, state, positions_BS, wanted_BS):
-        out_BS = torch.zeros(wanted_BS.shape, dtype=torch.float64)
-        for row, count in enumerate(wanted_BS.sum(1).tolist()):
-            if count:
-                out_BS[row, :count] = torch.tensor(self.take(row, "accept", count))
-        return out_BS
+        uniform_BS = self.others.accept(state, positions_BS, wanted_BS)
+        count = int(wanted_BS[self.row].sum())
+        if count:
+            uniform_BS[self.row, :count] = self.take("accept", count)
+        return uniform_BS
 
     def residual(self, state, position_B, wanted_B):
-        out_B = torch.zeros(wanted_B.shape, dtype=torch.float64)
-        for row in wanted_B.nonzero()[:, 0].tolist():
-            out_B[row] = self.take(row, "residual", 1)[0]
-        return out_B
+        uniform_B = self.others.residual(state, position_B, wanted_B)
+        if wanted_B[self.row]:
+            uniform_B[self.row] = self.take("residual", 1)[0]
+        return uniform_B
 
     def exhausted(self) -> bool:
-        return all(next(row, None) is None for row in self.rows)
+        return next(self.recorded, None) is None
