@@ -1,0 +1,172 @@
+"""Every fast path equals the slow one: batch = singles, cached = uncached, speculative greedy = autoregressive."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+import torch
+
+from s2d2cli.decode import Request
+from s2d2cli.decode.routers import MinSpan
+from s2d2cli.decode.unmask import LowConfidenceDynamic, LowConfidenceStatic, Sequential
+from tests import reference
+from tests.conftest import GOLDEN, make_decoder, s2d2
+
+PROMPTS = [[5], [7, 3, 9], list(range(20, 28)), [284, 65, 141, 270, 111, 94, 3, 188, 129, 22, 216, 270, 270]]
+DECODERS = {
+    "static": dict(unmask=LowConfidenceStatic()),
+    "static-few-steps": dict(unmask=LowConfidenceStatic(), denoising_steps=3),
+    "sequential": dict(unmask=Sequential()),
+    "dynamic": dict(unmask=LowConfidenceDynamic(0.3)),
+    "dynamic-sampled": dict(unmask=LowConfidenceDynamic(0.3), temperature=0.8, top_k=20, top_p=0.9),
+    "s2d2": dict(router=MinSpan(1)),
+    "s2d2-causal": dict(router=MinSpan(2), context="causal"),
+    "s2d2-sampled": dict(router=MinSpan(1), context="causal", temperature=1.0),
+    "s2d2-few-steps": dict(router=MinSpan(3), context="causal_cache", denoising_steps=2, temperature=0.7),
+}
+
+
+def requests(prompts=PROMPTS) -> list[Request]:
+    return [Request(f"sample-{number}", prompt) for number, prompt in enumerate(prompts)]
+
+
+def tokens(decoder, model, batch) -> list[list[int]]:
+    return [generation.token_ids for generation in decoder.generate(model, batch).generations]
+
+
+@pytest.mark.parametrize("length", [1, 4, 8])
+@pytest.mark.parametrize("name", DECODERS)
+def test_batch_equals_singles(golden_model, name, length):
+    """Also in another order: neither neighbours nor place matter, under greedy and under sampling."""
+    settings = dict(DECODERS[name])
+    settings["denoising_steps"] = min(settings.get("denoising_steps", length), length)
+    decoder = make_decoder(block_length=length, max_new_tokens=19, **settings)
+    batch = decoder.generate(golden_model, requests())
+    alone = [decoder.generate(golden_model, [request]).generations[0] for request in requests()]
+    turned = decoder.generate(golden_model, requests()[::-1])
+    assert batch.generations == alone
+    assert turned.generations[::-1] == alone
+
+
+@pytest.mark.parametrize("length", [1, 4, 8])
+@pytest.mark.parametrize("prompt", PROMPTS, ids=len)
+def test_cached_equals_uncached(golden_model, prompt, length):
+    for threshold, steps in itertools.product([None, 0.3], {1, max(1, length // 2), length}):
+        unmask = LowConfidenceStatic() if threshold is None else LowConfidenceDynamic(threshold)
+        decoder = make_decoder(unmask=unmask, block_length=length, denoising_steps=steps, max_new_tokens=13)
+        generation = decoder.generate(golden_model, [Request("x", prompt)]).generations[0]
+        expected, made = reference.diffuse(golden_model, prompt, 13, length, steps, threshold)
+        assert generation.token_ids == expected
+        assert generation.forwards["draft"] == made
+
+
+@pytest.mark.parametrize("length", [1, 4, 16, 32])
+def test_greedy_speculative_equals_autoregressive(golden_model, length):
+    expected = [reference.autoregressive(golden_model, prompt, 40) for prompt in PROMPTS]
+    plain = make_decoder(unmask=Sequential(), block_length=1, max_new_tokens=40)
+    assert tokens(plain, golden_model, requests()) == expected
+    result = s2d2(block_length=length, max_new_tokens=40).generate(golden_model, requests())
+    assert [generation.token_ids for generation in result.generations] == expected
+    if length > 1:
+        assert all(generation.accepted > 0 for generation in result.generations)
+
+
+@pytest.mark.parametrize("commit", ["pending", "separate"])
+@pytest.mark.parametrize("context", ["block", "causal", "causal_cache", "causal_draft"])
+def test_pending_rows_change_no_token(golden_model, context, commit):
+    decoder = make_decoder(router=MinSpan(2), block_length=8, max_new_tokens=21, context=context, commit=commit)
+    separate = make_decoder(router=MinSpan(2), block_length=8, max_new_tokens=21, context=context, commit="separate")
+    assert tokens(decoder, golden_model, requests()) == tokens(separate, golden_model, requests())
+
+
+def test_fewer_new_tokens_are_a_prefix(golden_model):
+    for name, settings in DECODERS.items():
+        long, short = (
+            tokens(make_decoder(block_length=8, max_new_tokens=count, **settings), golden_model, requests())
+            for count in (24, 11)
+        )
+        assert short == [row[:11] for row in long], name
+
+
+def test_no_forward_only_to_commit(golden_model):
+    """Static decoding at block length 4 of forward_counts.json: 1036 tokens in 1036 forwards instead of 1296."""
+    published = json.loads((GOLDEN / "forward_counts.json").read_text())
+    row = next(r for r in published["rows"] if r["decoder"].startswith("static") and r["block_length"] == 4)
+    assert (row["tokens"], row["nfe"]) == (1036, 1300)
+    batch = requests(published["prompts"])
+    settings = dict(unmask=LowConfidenceStatic(), block_length=4, max_new_tokens=259)
+    ours, theirs = (
+        make_decoder(commit=commit, **settings).generate(golden_model, batch) for commit in ("pending", "separate")
+    )
+    counts = [sum_forwards(result) for result in (ours, theirs)]
+    assert counts[0] == {"prefill": 4, "draft": 1036, "verify": 0, "commit": 0}
+    assert counts[1] == {"prefill": 4, "draft": 1036, "verify": 0, "commit": 260}
+    assert [g.token_ids for g in ours.generations] == [g.token_ids for g in theirs.generations]
+    assert sum(len(g.token_ids) for g in ours.generations) == 1036
+
+
+def sum_forwards(result) -> dict[str, int]:
+    kinds = result.generations[0].forwards
+    return {kind: sum(generation.forwards[kind] for generation in result.generations) for kind in kinds}
+
+
+@pytest.mark.parametrize("length", [2, 4])
+def test_sampled_speculation_keeps_the_verifiers_distribution(golden_model, length):
+    """Three tokens under top-k 3: all 27 outcomes against their exact probabilities.
+
+    Chi-square with at most 26 degrees of freedom stays below 64 with probability 1 - 4e-5; the seed is fixed.
+    """
+    num_samples, prompt = 3000, PROMPTS[3][:4]
+    decoder = s2d2(block_length=length, max_new_tokens=3, temperature=1.0, top_k=3)
+    result = decoder.generate(golden_model, [Request(str(i), prompt) for i in range(num_samples)])
+    outcomes: dict[tuple[int, ...], int] = {}
+    for generation in result.generations:
+        key = tuple(generation.token_ids)
+        outcomes[key] = outcomes.get(key, 0) + 1
+    expected = exact_outcomes(golden_model, prompt, depth=3, top_k=3)
+    assert outcomes.keys() <= expected.keys()
+    chi_square = sum((outcomes.get(k, 0) - p * num_samples) ** 2 / (p * num_samples) for k, p in expected.items())
+    assert chi_square < 64
+    rejected = sum("resampled" in generation.sources for generation in result.generations)
+    assert rejected > num_samples / 20  # the test would prove little if drafts were never rejected
+
+
+def exact_outcomes(model, prompt: list[int], depth: int, top_k: int) -> dict[tuple[int, ...], float]:
+    """Probability of every continuation of `depth` tokens in autoregressive mode."""
+    outcomes = {(): 1.0}
+    for _ in range(depth):
+        grown = {}
+        for prefix, mass in outcomes.items():
+            best = reference.next_token_logits(model, prompt + list(prefix)).topk(top_k)
+            for token, prob in zip(best.indices.tolist(), best.values.softmax(-1).tolist(), strict=True):
+                grown[(*prefix, token)] = mass * prob
+        outcomes = grown
+    return outcomes
+
+
+def test_dynamic_threshold_one_is_static(golden_model):
+    """No softmax exceeds 1, so one token a step is left."""
+    dynamic = make_decoder(unmask=LowConfidenceDynamic(1.0), block_length=8, max_new_tokens=20)
+    static = make_decoder(unmask=LowConfidenceStatic(), block_length=8, max_new_tokens=20)
+    assert tokens(dynamic, golden_model, requests()) == tokens(static, golden_model, requests())
+
+
+def test_stale_cache_slots_are_harmless(golden_model):
+    """Whatever an earlier use left in the cache is seen by no row."""
+    decoder = s2d2(block_length=8, max_new_tokens=20)
+    clean = tokens(decoder, golden_model, requests())
+    original = golden_model.new_cache
+
+    def dirty(*sizes):
+        cache = original(*sizes)
+        for stored in cache.keys_BTHD + cache.values_BTHD:
+            stored.copy_(torch.randn(stored.shape, generator=torch.Generator().manual_seed(1)) * 50)
+        return cache
+
+    golden_model.new_cache = dirty
+    try:
+        assert tokens(decoder, golden_model, requests()) == clean
+    finally:
+        del golden_model.new_cache

@@ -1,0 +1,85 @@
+"""The slow, obvious decoders that the fast ones must equal: one row, no cache, the whole sequence every time.
+
+They use transformers' network directly (`network(input_ids, attention_mask=additive)`), not our adapter or plans.
+"""
+
+from __future__ import annotations
+
+import torch
+from transformers import Qwen3ForCausalLM
+
+from s2d2cli.models.adapter import ModelAdapter
+
+
+def logits_of(network: Qwen3ForCausalLM, tokens: list[int], visible_QT: torch.Tensor, mask_id: int) -> torch.Tensor:
+    """(Q, V) logits of one uncached forward; the mask token is never on offer."""
+    bias = torch.zeros(visible_QT.shape).masked_fill(~visible_QT, torch.finfo(torch.float32).min)
+    with torch.inference_mode():
+        out = network(torch.tensor([tokens]), attention_mask={"full_attention": bias[None, None]}, use_cache=False)
+    logits = out.logits[0].clone()
+    logits[:, mask_id] = -torch.inf
+    return logits
+
+
+def block_causal(length: int, block_length: int) -> torch.Tensor:
+    block = torch.arange(length) // block_length
+    return block[:, None] >= block[None, :]
+
+
+def next_token_logits(model: ModelAdapter, prefix: list[int]) -> torch.Tensor:
+    """(V,) logits of block length one: a mask behind the prefix, everything causal."""
+    tokens = [*prefix, model.mask_id]
+    visible = torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril()
+    return logits_of(model.network, tokens, visible, model.mask_id)[-1]
+
+
+def autoregressive(model: ModelAdapter, prompt: list[int], max_new_tokens: int) -> list[int]:
+    tokens = list(prompt)
+    for _ in range(max_new_tokens):
+        tokens.append(int(next_token_logits(model, tokens).argmax()))
+        if tokens[-1] in model.stop_ids:
+            break
+    return tokens[len(prompt) :]
+
+
+def diffuse(
+    model: ModelAdapter, prompt: list[int], max_new_tokens: int, block_length: int, steps: int, threshold: float | None
+) -> tuple[list[int], int]:
+    """Greedy block diffusion as trained: static with `threshold=None`, else dynamic. (new ids, denoising steps)."""
+    mask = model.mask_id
+    tokens, end, made = list(prompt), len(prompt) + max_new_tokens, 0
+    while len(tokens) < end and not any(t in model.stop_ids for t in tokens[len(prompt) :]):
+        start = len(tokens) // block_length * block_length
+        tokens += [mask] * (start + block_length - len(tokens))
+        step = 0
+        while not finished(tokens, len(prompt), end, model):
+            logits = logits_of(model.network, tokens, block_causal(len(tokens), block_length), mask)
+            reveal(tokens, start, logits, block_length // steps + (step < block_length % steps), threshold, mask)
+            step, made = step + 1, made + 1
+            if mask not in tokens:
+                break
+    new = tokens[len(prompt) : end]
+    stop = next((i for i, token in enumerate(new) if token in model.stop_ids), len(new) - 1)
+    return new[: stop + 1], made
+
+
+def finished(tokens: list[int], low: int, end: int, model: ModelAdapter) -> bool:
+    """Everything up to the length, or up to a stop token, is decided."""
+    for token in tokens[low:end]:
+        if token == model.mask_id:
+            return False
+        if token in model.stop_ids:
+            return True
+    return True
+
+
+def reveal(tokens: list[int], start: int, logits: torch.Tensor, quota: int, threshold: float | None, mask: int) -> None:
+    masked = [position for position in range(start, len(tokens)) if tokens[position] == mask]
+    confidence = {position: float(logits[position].softmax(-1).max()) for position in masked}
+    ranked = sorted(masked, key=lambda position: (-confidence[position], position))
+    chosen = ranked[: min(quota, len(masked))]
+    if threshold is not None:
+        high = [position for position in masked if confidence[position] > threshold]
+        chosen = high if len(high) >= len(chosen) else chosen
+    for position in chosen:
+        tokens[position] = int(logits[position].argmax())
