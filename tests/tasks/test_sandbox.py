@@ -151,6 +151,22 @@ def test_no_process_survives(leave, ending, monkeypatch):
     assert sandbox.marked_processes(marks[0]) == []
 
 
+def test_the_process_group_is_killed_where_marks_cannot_be_seen(monkeypatch):
+    monkeypatch.setattr(sandbox, "marked_processes", lambda mark: [])
+    pid = int(run(f"import subprocess\n{RIGHT}\nprint(subprocess.Popen(['sleep', '60']).pid)").output)
+    deadline = time.monotonic() + 5
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_running(pid)
+
+
+def is_running(pid):
+    """Whether the process exists and is more than an entry that its parent has not collected yet."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
+    return bool(state) and not state.startswith("Z")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc elsewhere")
 def test_the_mark_finds_processes():
     with subprocess.Popen(["sleep", "60"], env={"S2D2_SANDBOX": "some-mark"}) as process:
         try:
