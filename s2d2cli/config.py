@@ -10,14 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -147,6 +149,11 @@ def surroundings(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return dotted_keys(node), {group: kind for group, kind in kinds.items() if kind}
 
 
+def top_level_keys() -> list[str]:
+    """The first words that an override can begin with."""
+    return [*(f.name for f in fields(RunConfig)), "experiment"]
+
+
 def names_of(group: str) -> list[str]:
     """What `group=` can be set to."""
     with hydra_session():
@@ -213,6 +220,22 @@ def record(config: RunConfig) -> dict[str, Any]:
             plain[group] = {"kind": getattr(node, "kind", None), **plain[group]}
     plain["task"].setdefault("version", getattr(config.task, "version", None))  # a changed protocol is another run
     return plain
+
+
+def as_yaml(config: RunConfig) -> str:
+    """The recorded configuration as YAML that reads back as the same values: number-like texts stay quoted."""
+    return yaml.dump(record(config), Dumper=QuotingDumper, sort_keys=False, allow_unicode=True)
+
+
+class QuotingDumper(yaml.SafeDumper):
+    """PyYAML leaves the text 10e2 bare, and other readers take it for a number: quote all but plain words."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        plain = re.fullmatch(r"[A-Za-z][\w./-]*", text)
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+
+
+QuotingDumper.add_representer(str, QuotingDumper.represent_text)
 
 
 def run_id(config: RunConfig) -> str:

@@ -1,0 +1,58 @@
+"""`s2d2 eval`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from s2d2cli.cli.words import Everyday, Overrides, settings, shared
+
+AllowCode = Annotated[
+    bool, typer.Option("--allow-code-execution", help="Let tasks run generated programs, each in a limited process.")
+]
+PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved settings and leave.")]
+
+
+@shared
+def eval_(
+    words: Overrides = None,
+    *,
+    everyday: Everyday,
+    allow_code_execution: AllowCode = False,
+    print_config: PrintConfig = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print run.json instead of a table.")] = False,
+) -> None:
+    """Measure accuracy and speed on a task; the same command again goes on where it stopped."""
+    config = settings(everyday, words or []).compose()
+    if print_config:
+        from s2d2cli.config import as_yaml
+
+        typer.echo(as_yaml(config), nl=False)
+        return
+    from s2d2cli.runs.evaluate import Models, evaluate
+
+    outcome = evaluate(config, Models(), allow_code_execution)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(outcome.record, indent=1, ensure_ascii=False))
+    else:
+        show(outcome)
+    if outcome.interrupted:
+        raise typer.Exit(130)
+
+
+def show(outcome: Any) -> None:
+    """A small table, and what to do about an unfinished run."""
+    from rich.console import Console
+
+    from s2d2cli.runs.tables import outcome_table
+
+    Console().print(outcome_table(outcome.record))
+    if outcome.resumed:
+        typer.echo(f"{outcome.resumed} samples were there already, {outcome.decoded} decoded now.")
+    if outcome.interrupted:
+        left = outcome.record["samples"] - outcome.record["n"]
+        typer.echo(f"Interrupted with {left} samples to go; the same command goes on from here.", err=True)
+    typer.echo(outcome.folder)

@@ -1,0 +1,194 @@
+"""`s2d2 generate`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from s2d2cli.cli.evaluate import PrintConfig
+from s2d2cli.cli.words import Everyday, Settings, settings, shared, split
+from s2d2cli.errors import ConfigError, PromptError
+
+if TYPE_CHECKING:
+    from s2d2cli.config import RunConfig
+    from s2d2cli.decode import Decoder
+    from s2d2cli.models import ModelAdapter
+    from s2d2cli.runs.prompts import Conversation, Style
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PROMPT] [KEY=VALUE]...", help="The prompt (- reads it from stdin), and settings, in any order."
+    ),
+]
+Prompt = Annotated[
+    list[str] | None,
+    typer.Option("--prompt", help="The prompt, when it looks like a setting; so does --.", metavar="TEXT"),
+]
+Path_ = Annotated[Path | None, typer.Option(metavar="FILE", show_default=False)]
+DEFAULTS = ("decode.max_new_tokens=256",)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where prompts can come from; exactly one of them does."""
+
+    prompts: list[str]
+    messages: Path | None
+    rows: Path | None
+
+    def conversations(self, style: Style) -> list[Conversation] | None:
+        """What to answer; None: ask on the terminal."""
+        from s2d2cli.runs.prompts import read_messages, read_rows
+
+        given = [
+            *map(repr, self.prompts),
+            *(["--messages"] if self.messages else []),
+            *(["--input"] if self.rows else []),
+        ]
+        if len(given) > 1:
+            raise PromptError(f"one prompt at a time, got {' and '.join(given)}; quote a prompt of several words")
+        if self.messages or self.rows:
+            return read_messages(self.messages, style) if self.messages else read_rows(self.rows or Path(), style)
+        if self.prompts and self.prompts[0] != "-":
+            return [style.of_text("prompt", self.prompts[0])]
+        if self.prompts or not sys.stdin.isatty():
+            return [style.of_text("prompt", sys.stdin.read())]
+        return None
+
+
+@shared
+def generate(
+    words: Words = None,
+    *,
+    everyday: Everyday,
+    prompt: Prompt = None,
+    system: Annotated[str | None, typer.Option(help="System prompt.", metavar="TEXT", show_default=False)] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without chat template.")] = False,
+    messages: Annotated[Path | None, typer.Option(help="JSON or JSONL with turns.", metavar="FILE")] = None,
+    rows: Annotated[Path | None, typer.Option("--input", help="JSONL of prompts or messages.", metavar="FILE")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="New JSONL for the answers.", metavar="FILE")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as one JSON object.")] = False,
+    print_config: PrintConfig = False,
+) -> None:
+    """Answer a prompt, a file of prompts, or (without a prompt, on a terminal) one question after the other."""
+    overrides, found = split(words or [])
+    config = compose(settings(everyday, overrides, first=DEFAULTS), overrides)
+    if print_config:
+        from s2d2cli.config import as_yaml
+
+        typer.echo(as_yaml(config), nl=False)
+        return
+    from s2d2cli.runs.prompts import Style
+
+    style = Style(system, raw)
+    conversations = Sources([*found, *(prompt or [])], messages, rows).conversations(style)
+    if rows or output or (conversations and len(conversations) > 1):
+        write_rows(config, conversations or [], output)
+    elif conversations:
+        answer(config, conversations[0], as_json)
+    else:
+        talk(config, style)
+
+
+def compose(chosen: Settings, overrides: Sequence[str]) -> RunConfig:
+    """The settings; when an unknown one was typed, say how a prompt of that form is given."""
+    from s2d2cli.config import top_level_keys
+
+    try:
+        return chosen.compose()
+    except ConfigError as error:
+        strange = [word for word in overrides if word.lstrip("+~").split("=")[0].split(".")[0] not in top_level_keys()]
+        if not strange:
+            raise
+        raise ConfigError(f"{error} (if {strange[0]!r} is the prompt: --prompt {strange[0]!r})") from error
+
+
+def load(config: RunConfig) -> tuple[ModelAdapter, Decoder]:
+    from s2d2cli.decode import build_decoder
+    from s2d2cli.models import load_model
+
+    return load_model(config), build_decoder(config)
+
+
+def write_rows(config: RunConfig, conversations: Sequence[Conversation], output: Path | None) -> None:
+    """An answer per line, as soon as its batch is decoded."""
+    from s2d2cli.runs.prompts import Tally, answers
+
+    tally = Tally()
+    with open_output(output) as file:
+        for result, found in answers(*load(config), conversations, config.batch_size):
+            for row in found:
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.flush()
+            tally.add(result)
+    typer.echo(tally, err=True)
+
+
+def open_output(path: Path | None) -> Any:
+    """stdout, or a file that was not there before."""
+    if path is None:
+        from contextlib import nullcontext
+
+        return nullcontext(sys.stdout)
+    try:
+        return path.open("x", encoding="utf-8")
+    except OSError as error:
+        raise PromptError(
+            f"cannot write a new file {str(path)!r}: {error.strerror}; choose another --output"
+        ) from error
+
+
+def answer(config: RunConfig, conversation: Conversation, as_json: bool) -> None:
+    """One answer: streamed to a terminal, plain into a pipe, or a JSON object."""
+    from s2d2cli.runs.prompts import Tally, answers
+
+    model, decoder = load(config)
+    if sys.stdout.isatty() and not as_json:
+        stream(model, decoder, conversation)
+        return
+    tally = Tally()
+    for result, found in answers(model, decoder, [conversation], 1):
+        tally.add(result)
+        extra = {"seconds": result.seconds, "model": config.model.name, "decoder": config.decoder}
+        typer.echo(json.dumps(found[0] | extra, ensure_ascii=False) if as_json else found[0]["text"])
+    typer.echo(tally, err=True)
+
+
+def stream(model: ModelAdapter, decoder: Decoder, conversation: Conversation) -> str:
+    """Print the answer as it is decided; return it."""
+    from s2d2cli.runs.prompts import Tally, pieces
+
+    growing = (model.text(ids) for ids in decoder.stream(model, conversation.request(model)))
+    for piece in pieces(growing):
+        typer.echo(piece, nl=False)
+    typer.echo()
+    tally = Tally()
+    tally.add(decoder.last)
+    typer.echo(tally, err=True)
+    return model.text(decoder.last.generations[0].token_ids)
+
+
+def talk(config: RunConfig, style: Style) -> None:
+    """Turn after turn; the model sees the whole conversation. An empty line or Ctrl-D ends it."""
+    model, decoder = load(config)
+    typer.echo(f"{config.model.name}, {config.decoder}; an empty line or Ctrl-D ends the conversation.", err=True)
+    turns: list[dict[str, str]] = []
+    while text := ask():
+        said = style.of_text("prompt", text) if style.raw else None
+        turns.append({"role": "user", "content": text})
+        reply = stream(model, decoder, said or style.of_turns(f"turn {len(turns)}", turns))
+        turns.append({"role": "assistant", "content": reply})
+
+
+def ask() -> str:
+    try:
+        return input("> ").strip()
+    except EOFError:
+        return ""

@@ -1,0 +1,160 @@
+"""What the words of a command line mean: everyday options, key=value overrides, prompts.
+
+Options are short forms of overrides. They come first, so an override that says otherwise wins. Prompts and paths never
+meet Hydra's grammar. Nothing heavy is imported here at the top: `s2d2 --help` must stay fast.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from s2d2cli.errors import CheckpointError, ConfigError
+
+if TYPE_CHECKING:
+    from s2d2cli.config import RunConfig
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings, anywhere on the line: router=min_span router.tau_span=4."),
+]
+
+
+def option(key: str, metavar: str, text: str, *names: str) -> Any:
+    """An everyday option; `key` is the setting that it is short for."""
+    return typer.Option(*names, metavar=metavar, help=f"{text} [{key}]", show_default=False)
+
+
+@dataclass
+class Everyday:
+    """The options that every decoding command has. All are text: a sweep gives several values, `-b 4,8,16`."""
+
+    model: Annotated[
+        str | None, option("model", "NAME|FOLDER|HUB-ID", "Model to decode with, tiny by default.", "--model", "-m")
+    ] = None
+    decoder: Annotated[str | None, option("decoder", "NAME", "Decoder preset, s2d2 by default.", "--decoder")] = None
+    router: Annotated[str | None, option("router", "NAME", "When to verify.", "--router")] = None
+    task: Annotated[str | None, option("task", "NAME", "Benchmark, tiny_math by default.", "--task", "-t")] = None
+    block_length: Annotated[
+        str | None, option("decode.block_length", "N", "Tokens of a block.", "--block-length", "-b")
+    ] = None
+    denoising_steps: Annotated[
+        str | None, option("decode.denoising_steps", "N", "Steps per block at most.", "--denoising-steps")
+    ] = None
+    max_new_tokens: Annotated[
+        str | None, option("decode.max_new_tokens", "N", "Longest answer.", "--max-new-tokens", "-n")
+    ] = None
+    temperature: Annotated[
+        str | None, option("decode.temperature", "X", "0 is greedy, the default.", "--temperature")
+    ] = None
+    top_k: Annotated[str | None, option("decode.top_k", "N", "0 is off.", "--top-k")] = None
+    top_p: Annotated[str | None, option("decode.top_p", "X", "1 is off.", "--top-p")] = None
+    seed: Annotated[str | None, option("seed", "N", "Seed of every random draw.", "--seed")] = None
+    limit: Annotated[str | None, option("limit", "N", "Only the first N samples.", "--limit")] = None
+    batch_size: Annotated[str | None, option("batch_size", "N", "Samples decoded at once.", "--batch-size")] = None
+    device: Annotated[str | None, option("device", "auto|cpu|cuda", "Where to compute.", "--device")] = None
+    dtype: Annotated[
+        str | None, option("dtype", "auto|float32|bfloat16|float16", "Number format of the weights.", "--dtype")
+    ] = None
+    results: Annotated[str | None, option("results", "FOLDER", "Where runs are kept.", "--results", "-o")] = None
+
+
+KEYS = {
+    "block_length": "decode.block_length",
+    "denoising_steps": "decode.denoising_steps",
+    "max_new_tokens": "decode.max_new_tokens",
+    "temperature": "decode.temperature",
+    "top_k": "decode.top_k",
+    "top_p": "decode.top_p",
+}
+
+
+def shared(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the everyday options: its parameter `everyday` is spelled out for Typer, field by field."""
+    signature = inspect.signature(command, eval_str=True)
+    hints = get_type_hints(Everyday, include_extras=True)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    spelled = [inspect.Parameter(f.name, keyword, annotation=hints[f.name], default=None) for f in fields(Everyday)]
+    own = [p.replace(kind=keyword) for p in signature.parameters.values() if p.name != "everyday"]
+
+    def wrapper(**values: Any) -> None:
+        everyday = Everyday(**{f.name: values.pop(f.name) for f in fields(Everyday)})
+        command(everyday=everyday, **values)
+
+    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
+    wrapper.__signature__ = signature.replace(parameters=[*own, *spelled])  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in (*own, *spelled)}
+    return wrapper
+
+
+@dataclass
+class Settings:
+    """Overrides for Hydra's grammar, and texts that go round it."""
+
+    overrides: list[str] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def compose(self) -> RunConfig:
+        from s2d2cli.config import compose
+
+        return compose(self.overrides, self.texts)
+
+
+def settings(everyday: Everyday, words: Sequence[str], first: Sequence[str] = ()) -> Settings:
+    """`first`, then the options, then the overrides as typed; the last one to name a key wins."""
+    typed = {key_of(word) for word in words}
+    given = {KEYS.get(f.name, f.name): getattr(everyday, f.name) for f in fields(Everyday)}
+    wanted = {key: text for key, text in given.items() if text is not None and key not in typed}
+    chosen, texts = model_choice(wanted.pop("model")) if "model" in wanted else ([], {})
+    if "results" in wanted:
+        texts["results"] = wanted.pop("results")
+    chosen += [f"{key}={text}" for key, text in wanted.items()]
+    texts = {key: text for key, text in texts.items() if key not in typed}
+    named = typed | {key_of(word) for word in chosen}
+    return Settings([*(word for word in first if key_of(word) not in named), *chosen, *words], texts)
+
+
+def key_of(word: str) -> str:
+    return word.partition("=")[0].lstrip("+~")
+
+
+def model_choice(text: str) -> tuple[list[str], dict[str, str]]:
+    """`--model`: a known name (several for a sweep), a folder, or a hub id."""
+    from s2d2cli.config import names_of
+    from s2d2cli.overrides import did_you_mean
+
+    names = names_of("model")
+    if all(part in names for part in text.split(",")):
+        return [f"model={text}"], {}
+    folder = Path(text).expanduser()
+    if folder.is_dir():
+        return ["model=custom"], {"model.source": str(folder.resolve()), "model.name": folder.resolve().name}
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not text.startswith("."):
+        return ["model=custom"], {"model.source": text, "model.name": text.rpartition("/")[2]}
+    if "/" in text or text.startswith("~"):
+        raise CheckpointError(f"no folder {text!r}; give a folder with config.json and weights, or a hub id owner/name")
+    raise ConfigError(
+        f"no model {text!r} among {', '.join(names)}{did_you_mean(text, names)}; "
+        f"or give a folder, or a hub id owner/name"
+    )
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Overrides and prompts. `rooter=min_span` is an override, mistyped; `What is 2+2=?` is a prompt."""
+    from s2d2cli.config import top_level_keys
+
+    known = top_level_keys()
+    overrides = [word for word in words if is_override(word, known)]
+    return overrides, [word for word in words if word not in overrides]
+
+
+def is_override(word: str, known: Sequence[str]) -> bool:
+    """key=value with a known key, or anything of that form without spaces; also +key=value and ~key."""
+    match = re.match(r"[+~]*([A-Za-z_]\w*)[\w./@-]*=|~[A-Za-z_][\w./@-]*$", word)
+    return match is not None and (match[1] in known or not re.search(r"\s", word))

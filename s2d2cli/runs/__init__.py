@@ -1,0 +1,1 @@
+"""Runs: evaluate a configuration, sweep over many, keep them on disk, report on them."""

@@ -1,0 +1,74 @@
+"""On what a run ran: versions, revision, machine. A score without these cannot be compared."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import s2d2cli
+
+
+def environment(backend: str) -> dict[str, Any]:
+    """What is known before a model is loaded."""
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": importlib.metadata.version("transformers"),
+        "s2d2": s2d2cli.__version__,
+        "revision": revision(),
+        "cpu": cpu_model(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "backend": backend,
+    }
+
+
+def placed(model: Any) -> dict[str, Any]:
+    """Where the model's weights ended up, and in which number format."""
+    device = torch.device(model.device)
+    return {"device": device.type, "dtype": str(model.dtype).removeprefix("torch.")}
+
+
+def hardware(env: dict[str, Any]) -> str:
+    """The machine in a few words, for tables: what did the computing."""
+    if env.get("device") == "cuda":
+        return str(env.get("gpu"))
+    return f"{env.get('cpu')}, {env.get('threads')} threads"
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """The entries in which two environments differ."""
+    return sorted(key for key in before.keys() & now.keys() if before[key] != now[key])
+
+
+def revision() -> str | None:
+    """The git revision of the checkout that runs, "+" when it was edited; None outside a checkout."""
+    folder = Path(s2d2cli.__file__).resolve().parents[1]
+    if not (folder / ".git").exists():
+        return None
+    head = git(folder, "rev-parse", "--short=12", "HEAD")
+    edited = git(folder, "status", "--porcelain", "--untracked-files=no", "--", "s2d2cli", "conf")
+    return f"{head}{'+' if edited else ''}" if head else None
+
+
+def git(folder: Path, *words: str) -> str | None:
+    try:
+        command = ["git", "-C", os.fspath(folder), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

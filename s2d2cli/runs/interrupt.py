@@ -1,0 +1,44 @@
+"""Ctrl-C with work in hand: the first one asks the run to finish its batch, the second one stops at once."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+
+@dataclass
+class Stop:
+    requested: bool = False
+
+
+@contextmanager
+def stop_signal() -> Iterator[Stop]:
+    """While inside, SIGINT and SIGTERM set `requested`; a second one acts as usual."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.requested = True
+        restore(usual)
+        print("\nstopping after this batch; once more stops at once", file=sys.stderr)
+
+    for number in usual:
+        signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        restore(usual)
+
+
+def restore(handlers: dict[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

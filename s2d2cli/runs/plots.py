@@ -1,0 +1,89 @@
+"""One table as a figure: accuracy against tokens per second and against tokens per forward pass."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure  # not pyplot: no display is needed, or looked for
+
+from s2d2cli.runs.pareto import steps
+from s2d2cli.runs.report import ACCURACY, SPEEDS, Metric, Table
+
+# Okabe and Ito's colours, told apart by readers with any colour vision; the marker says the same once more.
+STYLES = {
+    "autoregressive": ("#000000", "*"),
+    "static": ("#56B4E9", "s"),
+    "dynamic": ("#0072B2", "o"),
+    "sequential": ("#999999", "v"),
+    "s2d2 never": ("#CC79A7", "P"),
+    "s2d2 always": ("#D55E00", "D"),
+    "s2d2 min_span": ("#009E73", "^"),
+}
+OTHERS = (("#E69F00", "X"), ("#F0E442", "h"), ("#882255", "<"), ("#44AA99", ">"), ("#AA4499", "p"))
+
+
+def draw(table: Table, stem: Path) -> list[Path]:
+    """Write the figure as PNG and SVG beside each other."""
+    figure = Figure(figsize=(12, 5.6), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    styles = styles_for(table.rows)
+    for axes, metric in zip(panels, SPEEDS, strict=True):
+        panel(axes, table.rows, metric, styles)
+    panels[0].set_ylabel("accuracy (bars: 95 % interval)")
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
+    figure.suptitle("\n".join(textwrap.wrap(table.title, 110)), fontsize=10)
+    files = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+    for file in files:
+        figure.savefig(file, dpi=150)
+    return files
+
+
+def styles_for(rows: pd.DataFrame) -> dict[str, tuple[str, str]]:
+    names = sorted(
+        rows["decoder"].unique(), key=lambda name: list(STYLES).index(name) if name in STYLES else len(STYLES)
+    )
+    new = [name for name in names if name not in STYLES]
+    extra = {name: OTHERS[i % len(OTHERS)] for i, name in enumerate(new)}
+    return {name: STYLES.get(name) or extra[name] for name in names}
+
+
+def panel(axes: Any, rows: pd.DataFrame, metric: Metric, styles: dict[str, tuple[str, str]]) -> None:
+    """Points with their intervals, and the front of exactly these two axes as a step line."""
+    x, y = steps(rows[metric.key], rows[ACCURACY.key], rows[f"front_{metric.key}"].to_numpy())
+    axes.step(x, y, where="pre", color="#777777", linewidth=1.2, zorder=1, label="Pareto front")
+    for name, (color, marker) in styles.items():
+        mine = rows[rows["decoder"] == name].dropna(subset=[metric.key, ACCURACY.key])
+        bars = {
+            "xerr": x_bars(mine, metric),
+            "yerr": [mine[ACCURACY.key] - mine["low"], mine["high"] - mine[ACCURACY.key]],
+        }
+        size = 11 if marker == "*" else 7
+        axes.errorbar(
+            mine[metric.key], mine[ACCURACY.key], **bars, fmt=marker, color=color, markersize=size, label=name,
+            elinewidth=0.7, alpha=0.85, ecolor=(color, 0.35), zorder=3,
+        )  # fmt: skip
+    label_front(axes, rows, metric)
+    axes.set_xlabel(metric.label)
+    axes.grid(color="#eeeeee")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def x_bars(rows: pd.DataFrame, metric: Metric) -> list[pd.Series] | None:
+    low, high = f"{metric.key}_low", f"{metric.key}_high"
+    if low not in rows or rows[low].isna().any():
+        return None
+    return [rows[metric.key] - rows[low], rows[high] - rows[metric.key]]
+
+
+def label_front(axes: Any, rows: pd.DataFrame, metric: Metric) -> None:
+    """Name the front's points; the table has the others."""
+    for _, row in rows[rows[f"front_{metric.key}"]].iterrows():
+        words = row["varied"].replace("block_length=", "b").replace("threshold=", "t").replace("tau_span=", "span ")
+        axes.annotate(
+            words, (row[metric.key], row[ACCURACY.key]), xytext=(6, 6), textcoords="offset points", fontsize=7.5
+        )

@@ -1,0 +1,171 @@
+"""Prompts from words, files and pipes, and the answers to them as plain rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from s2d2cli.decode import BatchResult, Decoder, Generation, Request
+from s2d2cli.errors import PromptError
+from s2d2cli.models.adapter import ModelAdapter
+
+Messages = list[dict[str, str]]
+ROLES = ("system", "user", "assistant")
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What to continue: turns that go through the chat template, or raw text that does not."""
+
+    id: str
+    prompt: str  # the last thing the user said, or the raw text
+    messages: Messages | None
+
+    def request(self, model: ModelAdapter) -> Request:
+        text = self.prompt if self.messages is None else model.chat_prompt(self.messages)
+        return Request(self.id, model.encode(text))
+
+
+@dataclass(frozen=True)
+class Style:
+    """How text becomes a conversation."""
+
+    system: str | None = None
+    raw: bool = False
+
+    def of_text(self, name: str, text: str) -> Conversation:
+        if not text.strip():
+            raise PromptError(f"a prompt must hold some text; {name} holds none")
+        return Conversation(name, text, None) if self.raw else self.of_turns(name, [{"role": "user", "content": text}])
+
+    def of_turns(self, name: str, turns: Any) -> Conversation:
+        check_turns(name, turns)
+        if self.raw:
+            raise PromptError(f"--raw is for text without a chat template, and {name} holds messages; leave out --raw")
+        system = [{"role": "system", "content": self.system}] if self.system and turns[0]["role"] != "system" else []
+        return Conversation(name, turns[-1]["content"], [*system, *turns])
+
+
+def check_turns(name: str, turns: Any) -> None:
+    form = f'{name}: messages must be a list like [{{"role": "user", "content": "..."}}]'
+    if not isinstance(turns, list) or not turns:
+        raise PromptError(f"{form}, got {type(turns).__name__ if turns else 'none'}")
+    for turn in turns:
+        good = isinstance(turn, dict) and turn.get("role") in ROLES and isinstance(turn.get("content"), str)
+        if not good or turn.keys() - {"role", "content"}:
+            raise PromptError(f"{form} with role {', '.join(ROLES)}; got {json.dumps(turn, ensure_ascii=False)[:80]}")
+    if turns[-1]["role"] != "user":
+        raise PromptError(
+            f"{name}: the last message must be the user's, for the model to answer; got {turns[-1]['role']}"
+        )
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise PromptError(f"cannot read {str(path)!r}: {reason}") from error
+
+
+def read_messages(path: Path, style: Style) -> list[Conversation]:
+    """One conversation as JSON (a list of turns, or an object with `messages`), or JSON Lines of several."""
+    text = read_text(path)
+    try:
+        whole = json.loads(text)
+    except ValueError:
+        return read_rows(path, style)
+    turns = whole.get("messages") if isinstance(whole, dict) else whole
+    return [style.of_turns(str(path), turns)]
+
+
+def read_rows(path: Path, style: Style) -> list[Conversation]:
+    """JSON Lines with `prompt` or `messages` and perhaps an `id`; the line number is the id otherwise."""
+    lines = enumerate(read_text(path).splitlines(), 1)
+    found = [conversation(f"{path}, line {number}", number, line, style) for number, line in lines if line.strip()]
+    names = [one.id for one in found]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise PromptError(
+            f"{path}: ids must differ, and {twice!r} stands there twice (a row without id has its line number)"
+        )
+    if not found:
+        raise PromptError(f"{path} must hold a JSON object per line, and is empty")
+    return found
+
+
+def conversation(place: str, number: int, line: str, style: Style) -> Conversation:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise PromptError(f"{place}: must be a JSON object; {error}") from error
+    if not isinstance(row, dict) or ("prompt" in row) == ("messages" in row):
+        raise PromptError(f'{place}: must hold either "prompt" or "messages", got {line.strip()[:80]}')
+    if "messages" in row:
+        made = style.of_turns(place, row["messages"])
+    elif isinstance(row["prompt"], str):
+        made = style.of_text(place, row["prompt"])
+    else:
+        raise PromptError(f'{place}: "prompt" must be text, got {type(row["prompt"]).__name__}')
+    return Conversation(str(row.get("id", number)), made.prompt, made.messages)
+
+
+def answers(
+    model: ModelAdapter, decoder: Decoder, conversations: Sequence[Conversation], batch_size: int
+) -> Iterator[tuple[BatchResult, list[dict[str, Any]]]]:
+    """Batch by batch, in the order given; every prompt is checked before the first batch starts."""
+    requests = [one.request(model) for one in conversations]
+    decoder.check(model, requests)
+    for start in range(0, len(requests), batch_size):
+        result = decoder.generate(model, requests[start : start + batch_size])
+        batch = conversations[start : start + batch_size]
+        yield result, [row(one, g, model) for one, g in zip(batch, result.generations, strict=True)]
+
+
+def row(one: Conversation, generation: Generation, model: ModelAdapter) -> dict[str, Any]:
+    """An answer as JSON values."""
+    forwards = sum(generation.forwards.values())
+    return {
+        "id": one.id,
+        "prompt": one.prompt,
+        "text": model.text(generation.token_ids),
+        "tokens": len(generation.token_ids),
+        "finish": generation.finish,
+        "forwards": generation.forwards,
+        "tokens_per_forward": len(generation.token_ids) / forwards if forwards else None,
+    }
+
+
+@dataclass
+class Tally:
+    """What a call cost in all."""
+
+    tokens: int = 0
+    forwards: int = 0
+    seconds: float = 0.0
+
+    def add(self, result: BatchResult) -> None:
+        self.tokens += sum(len(g.token_ids) for g in result.generations)
+        self.forwards += sum(sum(g.forwards.values()) for g in result.generations)
+        self.seconds += result.seconds
+
+    def __str__(self) -> str:
+        per_forward = self.tokens / self.forwards if self.forwards else 0.0
+        per_second = self.tokens / self.seconds if self.seconds else 0.0
+        return (
+            f"{self.tokens} tokens, {self.forwards} forwards, {per_forward:.2f} tokens per forward, "
+            f"{per_second:.1f} tokens per second"
+        )
+
+
+def pieces(texts: Iterable[str]) -> Iterator[str]:
+    """What to print as a text grows: only what is new and will not change (half a character waits)."""
+    shown = ""
+    for text in texts:
+        whole = text.rstrip("\ufffd")
+        if whole.startswith(shown) and len(whole) > len(shown):
+            yield whole[len(shown) :]
+            shown = whole

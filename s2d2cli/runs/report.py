@@ -1,0 +1,193 @@
+"""Run folders to one frame, and the frame to comparable tables with their Pareto fronts.
+
+Rows are compared only when all that is not a decoder setting agrees: task and its settings, data, number of samples,
+model, machine, number format, backend, batch size. Otherwise they stand in tables of their own, and a sentence says
+what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from s2d2cli.errors import ConfigError
+from s2d2cli.runs.environment import hardware
+from s2d2cli.runs.pareto import front
+from s2d2cli.runs.store import Record, RunFolder
+from s2d2cli.runs.summary import FEW_SAMPLES
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column that can be an axis of a front; all of them are better when larger."""
+
+    key: str
+    label: str
+    unit: str
+    digits: int
+
+
+ACCURACY = Metric("accuracy", "accuracy", "share of samples answered correctly, with its 95 % Wilson interval", 3)
+THROUGHPUT = Metric("tokens_per_s", "tokens/s", "new tokens per second of decoding, whole batches", 1)
+PER_FORWARD = Metric("tokens_per_forward", "tokens/forward", "new tokens per forward pass of a row, prefill counted", 2)
+SPEEDS = (THROUGHPUT, PER_FORWARD)
+PROTOCOL = ("task", "task_settings", "data", "samples", "model", "source", "hardware", "dtype", "backend", "batch_size")
+HIDDEN = ("decoder", "results", "task", "model", "device", "dtype", "backend", "batch_size", "limit")
+
+
+@dataclass
+class Table:
+    """Rows that may be compared, best accuracy first."""
+
+    title: str
+    rows: pd.DataFrame
+
+
+@dataclass
+class Report:
+    tables: list[Table]
+    notes: list[str]
+    unfinished: list[str]
+
+
+def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
+    """Run folders: each given one, or those inside it."""
+    found = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise ConfigError(f"no folder {str(folder)!r} with runs; `s2d2 eval` and `s2d2 sweep` write to results/")
+        inside = sorted(path.parent for path in folder.glob("*/run.json"))
+        found += [folder] if (folder / "run.json").is_file() else inside
+    return [RunFolder(path) for path in dict.fromkeys(found)]
+
+
+def build(folders: Sequence[RunFolder]) -> Report:
+    records = [(folder, folder.record()) for folder in folders]
+    done = [row_of(folder, record) for folder, record in records if record and record["status"] == "success"]
+    unfinished = [unfinished_line(folder, record) for folder, record in records if not (record and is_done(record))]
+    tables, notes = split(pd.DataFrame(done)) if done else ([], [])
+    return Report(tables, notes, unfinished)
+
+
+def is_done(record: Record) -> bool:
+    return bool(record["status"] == "success")
+
+
+def unfinished_line(folder: RunFolder, record: Record | None) -> str:
+    if record is None:
+        return f"{folder.path}: run.json cannot be read"
+    error = f", {record['error']['type']}: {record['error']['message']}" if record["error"] else ""
+    return f"{folder.path}: {record['status']}, {record['n']} of {record['samples']} samples{error}"
+
+
+def row_of(folder: RunFolder, record: Record) -> dict[str, Any]:
+    """One flat row for the frame."""
+    config, env, speed = record["config"], record["environment"], record["speed"] or {}
+    per_forward = speed.get("tokens_per_forward_interval") or [None, None]
+    return {
+        "decoder": decoder_name(config),
+        "n": record["n"],
+        "accuracy": record["accuracy"],
+        "low": record["interval"][0],
+        "high": record["interval"][1],
+        "tokens_per_s": speed.get("tokens_per_s"),
+        "tokens_per_forward": speed.get("tokens_per_forward"),
+        "tokens_per_forward_low": per_forward[0],
+        "tokens_per_forward_high": per_forward[1],
+        "mean_tokens": record["mean_tokens"],
+        "alarms": alarms_text(record),
+        "task": config["task"]["kind"],
+        "task_settings": str(sorted(config["task"].items())),
+        "data": f"{record['data']['origin']} {record['data']['sha256'][:12]}",
+        "samples": record["samples"],
+        "data_rows": record["data"]["rows"],
+        "model": config["model"]["name"],
+        "source": f"{config['model']['source']}@{config['model']['revision']}",
+        "hardware": hardware(env),
+        "dtype": env.get("dtype"),
+        "backend": env["backend"],
+        "batch_size": config["batch_size"],
+        "sampling": str([config["decode"][key] for key in ("temperature", "top_k", "top_p")]),
+        "run_id": record["run_id"],
+        "folder": str(folder.path),
+        "settings": flat({key: value for key, value in config.items() if key not in HIDDEN}),
+    }
+
+
+def decoder_name(config: Record) -> str:
+    return f"s2d2 {config['router']['kind']}" if config["decoder"] == "s2d2" else str(config["decoder"])
+
+
+def alarms_text(record: Record) -> str:
+    """Counts that should be 0; a few truncated answers or missing numbers belong to a fast decoder's errors."""
+    rung = [f"{count} {name.replace('_', ' ')}" for name, count in record["alarms"].items() if count]
+    mixed = [f"resumed with other {', '.join(record['resumed_with'])}"] if record["resumed_with"] else []
+    return "; ".join(rung + mixed)
+
+
+def flat(tree: Record, prefix: str = "") -> dict[str, Any]:
+    """Nested settings as dotted ones."""
+    entries: dict[str, Any] = {}
+    for key, value in tree.items():
+        entries |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return entries
+
+
+def split(frame: pd.DataFrame) -> tuple[list[Table], list[str]]:
+    """Comparable rows together, and a sentence for every task and model that needs more than one table."""
+    tables, notes = [], []
+    for (task, model), rows in frame.groupby(["task", "model"], sort=False):
+        groups = [group for _, group in rows.groupby(list(PROTOCOL), sort=False, dropna=False)]
+        differing = [key for key in PROTOCOL if rows[key].astype(str).nunique() > 1]
+        tables += [Table(title(group, differing), completed(group)) for group in groups]
+        if differing:
+            named = " and ".join(key.replace("_", " ") for key in differing)
+            notes.append(f"{task} on {model} stands in {len(groups)} tables, because {named} differ between runs.")
+    return tables, notes
+
+
+def title(rows: pd.DataFrame, differing: Sequence[str]) -> str:
+    first = rows.iloc[0]
+    extra = [f"{key.replace('_', ' ')} {first[key]}" for key in differing if key in ("data", "source", "task_settings")]
+    few = f", fewer than {FEW_SAMPLES}: rough" if first["samples"] < FEW_SAMPLES else ""
+    size = f"{first['samples']} of {first['data_rows']} samples{few}"
+    machine = f"{first['hardware']}, {first['dtype']}, {first['backend']}, batch {first['batch_size']}"
+    return "; ".join([f"{first['task']} on {first['model']}", size, machine, *extra])
+
+
+def completed(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with what they have only in company: settings that vary, speed-ups, front marks."""
+    rows = rows.copy()
+    rows["varied"] = varied(rows)
+    rows["speedup"] = speedups(rows)
+    for metric in SPEEDS:
+        rows[f"front_{metric.key}"] = front([rows[ACCURACY.key], rows[metric.key]])
+    ranked: pd.DataFrame = rows.sort_values(["accuracy", "tokens_per_forward"], ascending=False, kind="stable")
+    ranked.index = pd.RangeIndex(len(ranked))
+    return ranked
+
+
+def varied(rows: pd.DataFrame) -> list[str]:
+    """For each row its block length and what differs between the rows of its decoder."""
+    texts = []
+    for _, row in rows.iterrows():
+        peers = rows.loc[rows["decoder"] == row["decoder"], "settings"]
+        mine = row["settings"]
+        keys = [key for key in mine if len({str(peer.get(key)) for peer in peers}) > 1]
+        steps_given = mine["decode.denoising_steps"] != mine["decode.block_length"]
+        shown = ["decode.block_length"] + (["decode.denoising_steps"] if steps_given else [])
+        shown += [key for key in keys if key not in ("decode.block_length", "decode.denoising_steps")]
+        texts.append(" ".join(f"{key.rpartition('.')[2]}={mine[key]}" for key in shown))
+    return texts
+
+
+def speedups(rows: pd.DataFrame) -> list[float | None]:
+    """Tokens per second against autoregressive decoding with the same sampling; the fastest one when there are more."""
+    plain = rows[rows["decoder"] == "autoregressive"].groupby("sampling")["tokens_per_s"].max()
+    bases = [plain.get(sampling) for sampling in rows["sampling"]]
+    pairs = zip(rows["tokens_per_s"], bases, strict=True)
+    return [speed / base if base and pd.notna(speed) else None for speed, base in pairs]

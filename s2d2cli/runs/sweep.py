@@ -1,0 +1,171 @@
+"""Many runs: sweep strings and sweep files become points; each point is checked before the first model loads.
+
+A sweep file holds `overrides` (common to all points) and `grid`, or a list `grids`; a grid maps a key to one of
+Hydra's sweep strings. What is typed beside a file replaces the same key in it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from s2d2cli.config import RunConfig, compose, hydra_session, package_folder, run_id
+from s2d2cli.errors import ConfigError, S2D2Error
+from s2d2cli.overrides import axes, did_you_mean, product
+from s2d2cli.runs.evaluate import Models, Outcome, evaluate, finished, model_key
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep, composed and valid."""
+
+    overrides: list[str]
+    config: RunConfig
+    run_id: str
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A combination that makes no valid run, and why."""
+
+    overrides: list[str]
+    reason: str
+
+
+@dataclass
+class Plan:
+    """All points in the order in which they were typed; runs that share a model stand together."""
+
+    points: list[Point] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    duplicates: int = 0
+
+
+@dataclass(frozen=True)
+class SweepFile:
+    name: str
+    overrides: list[str]
+    grids: list[dict[str, str]]
+
+
+def plan(combinations: Sequence[Sequence[str]], texts: Mapping[str, str]) -> Plan:
+    """Compose every combination. A grid's corner that is invalid is left out; a plan of nothing else is an error."""
+    planned = Plan()
+    seen: dict[str, Point] = {}
+    for overrides in combinations:
+        try:
+            config = compose(overrides, texts)
+        except S2D2Error as error:
+            planned.skipped.append(Skipped(list(overrides), str(error)))
+            continue
+        name = run_id(config)
+        planned.duplicates += name in seen
+        seen.setdefault(name, Point(list(overrides), config, name))
+    if not seen:
+        raise ConfigError(f"no point of this sweep is valid; the first one: {planned.skipped[0].reason}")
+    planned.points = by_model(list(seen.values()))
+    return planned
+
+
+def by_model(points: list[Point]) -> list[Point]:
+    """Stable: models in the order of their first point, so that each loads once."""
+    keys = [model_key(point.config) for point in points]
+    return sorted(points, key=lambda point: keys.index(model_key(point.config)))
+
+
+def combinations(typed: Sequence[str], file: SweepFile | None) -> list[list[str]]:
+    """The points of a sweep file under what was typed, or of the typed sweep strings alone."""
+    with hydra_session():
+        words = axes(typed)
+        if file is None:
+            return product(words)
+        common = axes(file.overrides)
+        return [point for grid in file.grids for point in product(common | axes(texts_of(grid)) | words)]
+
+
+def has_axis(typed: Sequence[str]) -> bool:
+    with hydra_session():
+        return any(len(values) > 1 for values in axes(typed).values())
+
+
+def texts_of(grid: Mapping[str, str]) -> Iterator[str]:
+    for key, value in grid.items():
+        yield f"{key}={value}"
+
+
+def default_file(router: str | None) -> SweepFile:
+    """The grid that a router ships with, for a sweep that names no axis."""
+    named = package_folder("sweeps") / f"router_{router}.yaml"
+    return read(named if router and named.is_file() else package_folder("sweeps") / "default.yaml")
+
+
+def find(word: str) -> SweepFile:
+    """A path to a sweep file, or the name of a shipped one."""
+    path = Path(word).expanduser()
+    shipped = package_folder("sweeps") / f"{word}.yaml"
+    if path.is_file():
+        return read(path)
+    if "/" not in word and shipped.is_file():
+        return read(shipped)
+    names = sorted(file.stem for file in package_folder("sweeps").glob("*.yaml"))
+    near = did_you_mean(path.stem, names)
+    raise ConfigError(f"no sweep file {word!r}, and none of that name among {', '.join(names)}{near}")
+
+
+def read(path: Path) -> SweepFile:
+    """The file, refused with a sentence when it is not of the form described above."""
+    form = f"{path} must hold `overrides:` (a list) and `grid:` (key: sweep string) or a list of them, `grids:`"
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{form}; it cannot be read: {str(error).splitlines()[0]}") from error
+    if not isinstance(content, dict) or content.keys() - {"overrides", "grid", "grids"}:
+        found = ", ".join(map(str, content)) if isinstance(content, dict) else type(content).__name__
+        raise ConfigError(f"{form}; found {found}")
+    grids = content.get("grids", [content.get("grid", {})])
+    overrides = content.get("overrides", [])
+    if not isinstance(overrides, list) or not isinstance(grids, list) or not all(isinstance(g, dict) for g in grids):
+        raise ConfigError(f"{form}; one of them has another shape")
+    return SweepFile(path.stem, [str(o) for o in overrides], [plain(grid) for grid in grids])
+
+
+def plain(grid: Mapping[str, Any]) -> dict[str, str]:
+    """YAML gives numbers and lists where a sweep string is meant: a list means its items, one after the other."""
+    items = {key: value if isinstance(value, list) else [value] for key, value in grid.items()}
+    return {str(key): ",".join(map(word_of, values)) for key, values in items.items()}
+
+
+def word_of(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a point: kept (finished earlier), done, failed or interrupted."""
+
+    point: Point
+    status: str
+    outcome: Outcome | None = None
+    error: str = ""
+
+
+def run(points: Sequence[Point], allow_code_execution: bool = False) -> Iterator[Result]:
+    """Run the points that are not finished. A point that fails is told at once and does not stop the others."""
+    models = Models()
+    for point in points:
+        if finished(point.config):
+            yield Result(point, "kept")
+            continue
+        try:
+            outcome = evaluate(point.config, models, allow_code_execution)
+        except Exception as error:  # recorded in the point's run.json
+            yield Result(point, "failed", error=f"{type(error).__name__}: {error}")
+            continue
+        yield Result(point, "interrupted" if outcome.interrupted else "done", outcome)
+        if outcome.interrupted:
+            return

@@ -1,0 +1,143 @@
+"""The report for people and for files: terminal table, Markdown, CSV."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.markup import escape
+from rich.table import Table as Grid
+
+from s2d2cli.runs.report import ACCURACY, PER_FORWARD, THROUGHPUT, Metric, Report, Table, alarms_text, decoder_name
+from s2d2cli.runs.store import Record
+from s2d2cli.runs.summary import FEW_SAMPLES
+
+FRONT = "*"
+COLUMNS = ("decoder", "settings", "n", "accuracy", "95 %", "tokens/s", "speed-up", "tokens/forward", "tokens", "alarms")
+LEFT = ("decoder", "settings", "alarms")
+LEGEND = (
+    f"{FRONT} on the Pareto front of accuracy against that column; speed-up: tokens/s against autoregressive decoding; "
+    "tokens: mean length of an answer"
+)
+
+
+def cells(row: pd.Series) -> tuple[str, ...]:
+    return (
+        row["decoder"],
+        row["varied"],
+        str(row["n"]),
+        number(row, ACCURACY),
+        f"{row['low']:.3f}-{row['high']:.3f}",
+        number(row, THROUGHPUT) + mark(row, THROUGHPUT),
+        "" if pd.isna(row["speedup"]) else f"{row['speedup']:.2f}x",
+        number(row, PER_FORWARD) + mark(row, PER_FORWARD),
+        f"{row['mean_tokens']:.0f}",
+        row["alarms"],
+    )
+
+
+def number(row: pd.Series, metric: Metric) -> str:
+    return "?" if pd.isna(row[metric.key]) else f"{row[metric.key]:.{metric.digits}f}"
+
+
+def mark(row: pd.Series, metric: Metric) -> str:
+    return FRONT if row[f"front_{metric.key}"] else " "
+
+
+def terminal(table: Table) -> Grid:
+    grid = Grid(title=escape(table.title), title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for name in COLUMNS:
+        grid.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name not in LEFT)
+    for _, row in table.rows.iterrows():
+        grid.add_row(*(escape(cell) for cell in cells(row)))
+    return grid
+
+
+def remarks(report: Report) -> list[str]:
+    """What a reader of the tables has to know, a sentence each."""
+    slower = [
+        f"{row['decoder']} {row['varied']} is slower than autoregressive decoding ({row['speedup']:.2f}x)."
+        for table in report.tables
+        for _, row in table.rows.iterrows()
+        if pd.notna(row["speedup"]) and row["speedup"] < 1
+    ]
+    lost = [f"Not in the tables: {line}." for line in report.unfinished]
+    return [*report.notes, *(slower if len(slower) <= 3 else [many_slower(slower)]), *lost]
+
+
+def many_slower(slower: list[str]) -> str:
+    return f"{len(slower)} settings are slower than autoregressive decoding (speed-up below 1)."
+
+
+def markdown(report: Report) -> str:
+    parts = ["# Accuracy against speed", LEGEND]
+    for table in report.tables:
+        frame = pd.DataFrame([cells(row) for _, row in table.rows.iterrows()], columns=list(COLUMNS))
+        aligned = ["left" if name in LEFT else "right" for name in COLUMNS]
+        parts += [f"## {table.title}", str(frame.to_markdown(index=False, disable_numparse=True, colalign=aligned))]
+    return "\n\n".join([*parts, *remarks(report)]) + "\n"
+
+
+def frame(report: Report) -> pd.DataFrame:
+    """All rows with all numbers; `table` tells which rows may be compared."""
+    parts: list[Any] = [table.rows.assign(table=index) for index, table in enumerate(report.tables, 1)]
+    whole = pd.concat(parts, ignore_index=True)
+    settings = pd.DataFrame(list(whole.pop("settings")))
+    both: pd.DataFrame = pd.concat([whole, settings.add_prefix("config.")], axis=1)
+    return both
+
+
+def write(report: Report, out: Path) -> list[Path]:
+    """CSV, Markdown and a figure per table."""
+    from s2d2cli.runs.plots import draw
+
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "report.md").write_text(markdown(report), encoding="utf-8")
+    frame(report).to_csv(out / "report.csv", index=False)
+    figures = [file for i, table in enumerate(report.tables, 1) for file in draw(table, out / stem(table, i))]
+    return [out / "report.md", out / "report.csv", *figures]
+
+
+def stem(table: Table, index: int) -> str:
+    words = f"pareto-{index}-{table.rows['task'].iloc[0]}-{table.rows['model'].iloc[0]}"
+    return "".join(c if c.isalnum() or c in "-_" else "_" for c in words)
+
+
+def outcome_table(record: Record) -> Grid:
+    """One run for the terminal: accuracy, alarms, speed."""
+    grid = Grid(title=escape(run_title(record)), title_justify="left", box=None, pad_edge=False, show_header=False)
+    for name, value in entries(record):
+        grid.add_row(name, escape(value))
+    return grid
+
+
+def run_title(record: Record) -> str:
+    config = record["config"]
+    return f"{config['task']['kind']} on {config['model']['name']}, {decoder_name(config)}"
+
+
+def entries(record: Record) -> list[tuple[str, str]]:
+    if not record["n"]:
+        return [("samples", f"0 of {record['samples']}")]
+    low, high = record["interval"]
+    few = f"; fewer than {FEW_SAMPLES}, so a rough figure" if record["n"] < FEW_SAMPLES else ""
+    return [
+        ("accuracy", f"{record['accuracy']:.3f}, 95 % interval {low:.3f}-{high:.3f}"),
+        ("correct", f"{record['correct']} of {record['n']} (data set: {record['data']['rows']}){few}"),
+        ("alarms", alarms_text(record) or "none"),
+        ("tokens", f"{record['speed']['tokens']}, {record['mean_tokens']:.1f} per answer"),
+        *speed_entries(record["speed"]),
+        ("warm-up", f"{record['warm_up']}; not counted"),
+    ]
+
+
+def speed_entries(speed: Record) -> list[tuple[str, str]]:
+    kinds = ", ".join(f"{count} {kind}" for kind, count in speed["forwards"].items() if count)
+    per_second = f"{speed['tokens_per_s']:.1f} tokens/s" if speed["tokens_per_s"] else "no time measured"
+    latency = f"{speed['batch_latency_p50_s']:.2f} s median, {speed['batch_latency_p90_s']:.2f} s 90th percentile"
+    return [
+        ("forwards", f"{sum(speed['forwards'].values())} ({kinds})"),
+        ("speed", f"{speed['tokens_per_forward'] or 0:.2f} tokens/forward, {per_second} in {speed['seconds']:.1f} s"),
+        ("batches", f"{speed['batches']}, {latency}"),
+    ]
