@@ -1,3 +1,4 @@
 """Benchmarks: importing this package registers every task."""
 
 from s2d2cli.tasks import gsm8k as gsm8k
+from s2d2cli.tasks import mbpp as mbpp

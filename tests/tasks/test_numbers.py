@@ -4,7 +4,7 @@ import json
 from fractions import Fraction
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from s2d2cli.tasks.numbers import as_text, find_answer
@@ -147,6 +147,7 @@ FRAGMENTS = [
 ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(max_size=3)), max_size=40).map("".join))
 @example("1,111" * 2000)
 @example("5" + " " * 20000)
