@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 Folders = Annotated[
     list[Path] | None, typer.Argument(metavar="[FOLDER]...", help="Run folders, or folders of them.  \\[results]")
 ]
+PIPE_WIDTH = 140  # of a file or pipe, which has none itself
 
 
 def report(
@@ -34,9 +36,9 @@ def show(folders: Sequence[RunFolder], out: Path) -> None:
     from s2d2cli.runs.tables import LEGEND, remarks, terminal, write
 
     built = build(folders)
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
     for table in built.tables:
-        console.print(terminal(table))
+        console.print(terminal(table, console.width))
         console.print()
     for remark in [LEGEND, *remarks(built)] if built.tables else remarks(built):
         typer.echo(remark)

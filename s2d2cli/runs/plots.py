@@ -81,9 +81,9 @@ def x_bars(rows: pd.DataFrame, metric: Metric) -> list[pd.Series] | None:
 
 
 def label_front(axes: Any, rows: pd.DataFrame, metric: Metric) -> None:
-    """Name the front's points; the table has the others."""
+    """Name the front's points, inside the panel; the table has the others."""
+    middle = (rows[metric.key].min() + rows[metric.key].max()) / 2
     for _, row in rows[rows[f"front_{metric.key}"]].iterrows():
-        words = row["varied"].replace("block_length=", "b").replace("threshold=", "t").replace("tau_span=", "span ")
-        axes.annotate(
-            words, (row[metric.key], row[ACCURACY.key]), xytext=(6, 6), textcoords="offset points", fontsize=7.5
-        )
+        side = {"ha": "right", "xytext": (-6, 6)} if row[metric.key] > middle else {"ha": "left", "xytext": (6, 6)}
+        words, place = row["varied"].replace("=", " "), (row[metric.key], row[ACCURACY.key])
+        axes.annotate(words, place, textcoords="offset points", fontsize=7.5, **side)

@@ -17,7 +17,7 @@ import pandas as pd
 from s2d2cli.errors import ConfigError
 from s2d2cli.runs.environment import hardware
 from s2d2cli.runs.pareto import front
-from s2d2cli.runs.store import Record, RunFolder
+from s2d2cli.runs.store import Record, RunFolder, decoder_name
 from s2d2cli.runs.summary import FEW_SAMPLES
 
 
@@ -36,6 +36,7 @@ THROUGHPUT = Metric("tokens_per_s", "tokens/s", "new tokens per second of decodi
 PER_FORWARD = Metric("tokens_per_forward", "tokens/forward", "new tokens per forward pass of a row, prefill counted", 2)
 SPEEDS = (THROUGHPUT, PER_FORWARD)
 PROTOCOL = ("task", "task_settings", "data", "samples", "model", "source", "hardware", "dtype", "backend", "batch_size")
+SHORT = {"decode.block_length": "block", "decode.denoising_steps": "steps"}  # long names make tables wide
 HIDDEN = ("decoder", "results", "task", "model", "device", "dtype", "backend", "batch_size", "limit")
 
 
@@ -89,7 +90,7 @@ def row_of(folder: RunFolder, record: Record) -> dict[str, Any]:
     config, env, speed = record["config"], record["environment"], record["speed"] or {}
     per_forward = speed.get("tokens_per_forward_interval") or [None, None]
     return {
-        "decoder": decoder_name(config),
+        "decoder": decoder_name(config["decoder"], config["router"]["kind"]),
         "n": record["n"],
         "accuracy": record["accuracy"],
         "low": record["interval"][0],
@@ -116,10 +117,6 @@ def row_of(folder: RunFolder, record: Record) -> dict[str, Any]:
         "folder": str(folder.path),
         "settings": flat({key: value for key, value in config.items() if key not in HIDDEN}),
     }
-
-
-def decoder_name(config: Record) -> str:
-    return f"s2d2 {config['router']['kind']}" if config["decoder"] == "s2d2" else str(config["decoder"])
 
 
 def alarms_text(record: Record) -> str:
@@ -181,7 +178,7 @@ def varied(rows: pd.DataFrame) -> list[str]:
         steps_given = mine["decode.denoising_steps"] != mine["decode.block_length"]
         shown = ["decode.block_length"] + (["decode.denoising_steps"] if steps_given else [])
         shown += [key for key in keys if key not in ("decode.block_length", "decode.denoising_steps")]
-        texts.append(" ".join(f"{key.rpartition('.')[2]}={mine[key]}" for key in shown))
+        texts.append(" ".join(f"{SHORT.get(key, key.rpartition('.')[2])}={mine[key]}" for key in shown))
     return texts
 
 

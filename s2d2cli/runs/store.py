@@ -90,10 +90,14 @@ def folder_of(config: RunConfig) -> RunFolder:
 
 def label(config: RunConfig) -> str:
     """A few words for people; the run id after it is what counts."""
-    words = [config.model.name, config.task.kind, config.decoder]
-    words += [config.router.kind] if config.decoder == "s2d2" else []
+    words = [config.model.name, config.task.kind, decoder_name(config.decoder, config.router.kind).replace(" ", "-")]
     text = "-".join([*words, f"b{config.decode.block_length}"])
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in text)
+
+
+def decoder_name(preset: str, router: str) -> str:
+    """What decodes, for tables: whoever verifies is S2D2 with its router, whatever preset it was typed under."""
+    return preset if router == "never" and preset != "s2d2" else f"s2d2 {router}"
 
 
 def start(folder: RunFolder, record: Record, config: RunConfig) -> None:

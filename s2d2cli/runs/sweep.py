@@ -1,12 +1,14 @@
 """Many runs: sweep strings and sweep files become points; each point is checked before the first model loads.
 
 A sweep file holds `overrides` (common to all points) and `grid`, or a list `grids`; a grid maps a key to one of
-Hydra's sweep strings. What is typed beside a file replaces the same key in it.
+Hydra's sweep strings. What is typed beside a file replaces the same key where the file has it, and otherwise holds for
+all of its grids; only the autoregressive baseline keeps clear of settings that are about blocks.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +18,12 @@ import yaml
 
 from s2d2cli.config import RunConfig, compose, hydra_session, package_folder, run_id
 from s2d2cli.errors import ConfigError, S2D2Error
-from s2d2cli.overrides import axes, did_you_mean, product
+from s2d2cli.overrides import Words, axes, did_you_mean, product
 from s2d2cli.runs.evaluate import Models, Outcome, evaluate, finished, model_key
+
+ABOUT_BLOCKS = re.compile(
+    r"(router|unmask|estimator|verifier)\b|decode\.(block_length|denoising_steps|context|commit)$"
+)
 
 
 @dataclass(frozen=True)
@@ -84,8 +90,19 @@ def combinations(typed: Sequence[str], file: SweepFile | None) -> list[list[str]
         words = axes(typed)
         if file is None:
             return product(words)
-        common = axes(file.overrides)
-        return [point for grid in file.grids for point in product(common | axes(texts_of(grid)) | words)]
+        common, grids = axes(file.overrides), [axes(texts_of(grid)) for grid in file.grids]
+    local = {key for grid in grids for key in grid}
+    return [point for grid in grids for point in product(common | grid | fitting(words, grid, local))]
+
+
+def fitting(words: Words, grid: Words, local: set[str]) -> Words:
+    """The typed words that touch this grid; `local` are the keys that any grid of the file has."""
+    baseline = grid.get("decoder") == ["decoder=autoregressive"]
+    return {
+        key: values
+        for key, values in words.items()
+        if key in grid or not (key in local or (baseline and ABOUT_BLOCKS.match(key)))
+    }
 
 
 def has_axis(typed: Sequence[str]) -> bool:

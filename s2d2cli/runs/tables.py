@@ -9,32 +9,35 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from s2d2cli.runs.report import ACCURACY, PER_FORWARD, THROUGHPUT, Metric, Report, Table, alarms_text, decoder_name
-from s2d2cli.runs.store import Record
+from s2d2cli.runs.report import ACCURACY, PER_FORWARD, THROUGHPUT, Metric, Report, Table, alarms_text
+from s2d2cli.runs.store import Record, decoder_name
 from s2d2cli.runs.summary import FEW_SAMPLES
 
 FRONT = "*"
-COLUMNS = ("decoder", "settings", "n", "accuracy", "95 %", "tokens/s", "speed-up", "tokens/forward", "tokens", "alarms")
+COLUMNS = ("decoder", "settings", "n", "accuracy", "95 %", "tok/s", "vs AR", "tok/fwd", "length", "alarms")
+SPARE = ("n", "length", "alarms")  # left out of a narrow terminal; the title has n, the files have all
 LEFT = ("decoder", "settings", "alarms")
+WIDE = 100
 LEGEND = (
-    f"{FRONT} on the Pareto front of accuracy against that column; speed-up: tokens/s against autoregressive decoding; "
-    "tokens: mean length of an answer"
+    f"{FRONT} on the Pareto front of accuracy against that column. tok/s: {THROUGHPUT.unit}; vs AR: the same against "
+    f"autoregressive decoding; tok/fwd: {PER_FORWARD.unit}; length: mean tokens of an answer."
 )
 
 
-def cells(row: pd.Series) -> tuple[str, ...]:
-    return (
+def cells(row: pd.Series) -> dict[str, str]:
+    values = (
         row["decoder"],
         row["varied"],
         str(row["n"]),
         number(row, ACCURACY),
-        f"{row['low']:.3f}-{row['high']:.3f}",
+        f"{row['low']:.2f}-{row['high']:.2f}",
         number(row, THROUGHPUT) + mark(row, THROUGHPUT),
         "" if pd.isna(row["speedup"]) else f"{row['speedup']:.2f}x",
         number(row, PER_FORWARD) + mark(row, PER_FORWARD),
         f"{row['mean_tokens']:.0f}",
         row["alarms"],
     )
+    return dict(zip(COLUMNS, values, strict=True))
 
 
 def number(row: pd.Series, metric: Metric) -> str:
@@ -45,12 +48,22 @@ def mark(row: pd.Series, metric: Metric) -> str:
     return FRONT if row[f"front_{metric.key}"] else " "
 
 
-def terminal(table: Table) -> Grid:
-    grid = Grid(title=escape(table.title), title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for name in COLUMNS:
-        grid.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name not in LEFT)
+def terminal(table: Table, width: int) -> Grid:
+    """The table, with as many columns as `width` characters allow."""
+    shown = [name for name in COLUMNS if width >= WIDE or name not in SPARE]
+    grid = Grid(
+        title=escape(table.title),
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        header_style="bold",
+    )
+    for name in shown:
+        grid.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name != "alarms")
     for _, row in table.rows.iterrows():
-        grid.add_row(*(escape(cell) for cell in cells(row)))
+        line = cells(row)
+        grid.add_row(*(escape(line[name]) for name in shown))
     return grid
 
 
@@ -73,7 +86,7 @@ def many_slower(slower: list[str]) -> str:
 def markdown(report: Report) -> str:
     parts = ["# Accuracy against speed", LEGEND]
     for table in report.tables:
-        frame = pd.DataFrame([cells(row) for _, row in table.rows.iterrows()], columns=list(COLUMNS))
+        frame = pd.DataFrame([cells(row) for _, row in table.rows.iterrows()])
         aligned = ["left" if name in LEFT else "right" for name in COLUMNS]
         parts += [f"## {table.title}", str(frame.to_markdown(index=False, disable_numparse=True, colalign=aligned))]
     return "\n\n".join([*parts, *remarks(report)]) + "\n"
@@ -106,7 +119,14 @@ def stem(table: Table, index: int) -> str:
 
 def outcome_table(record: Record) -> Grid:
     """One run for the terminal: accuracy, alarms, speed."""
-    grid = Grid(title=escape(run_title(record)), title_justify="left", box=None, pad_edge=False, show_header=False)
+    grid = Grid(
+        title=escape(run_title(record)),
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        show_header=False,
+    )
     for name, value in entries(record):
         grid.add_row(name, escape(value))
     return grid
@@ -114,7 +134,8 @@ def outcome_table(record: Record) -> Grid:
 
 def run_title(record: Record) -> str:
     config = record["config"]
-    return f"{config['task']['kind']} on {config['model']['name']}, {decoder_name(config)}"
+    decoder = decoder_name(config["decoder"], config["router"]["kind"])
+    return f"{config['task']['kind']} on {config['model']['name']}, {decoder}"
 
 
 def entries(record: Record) -> list[tuple[str, str]]:
