@@ -58,7 +58,8 @@ def load_file(data: str, fields: Mapping[str, type]) -> Rows:
     rows = [parse_row(line, f"{path}, line {number}", fields) for number, line in numbered_lines(content, path)]
     if not rows:
         raise TaskDataError(f"{path} must hold at least one row, it is empty; check the path")
-    return Rows(rows, DataSource(str(path), digest, len(rows)))
+    origin = data if data.startswith(PACKAGE_PREFIX) else str(path)
+    return Rows(rows, DataSource(origin, digest, len(rows)))
 
 
 def locate(data: str) -> Path:

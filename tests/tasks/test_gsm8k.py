@@ -71,6 +71,11 @@ def test_the_shipped_problems_are_asked_without_a_frame():
     assert task.prompt == "{question}"
     assert task.data == "package:tiny_math.jsonl"
     assert (task.name, task.max_new_tokens) == ("tiny_math", 128)
+    source = task.prepare(allow_code_execution=False)
+    assert (source.origin, source.rows >= 200) == ("package:tiny_math.jsonl", True)  # not where this machine has it
+    samples = task.samples(None)
+    assert samples[0].messages == [{"role": "user", "content": samples[0].record["question"]}]
+    assert all(task.score(sample, sample.record["answer"]).correct for sample in samples)
 
 
 @pytest.mark.parametrize(
