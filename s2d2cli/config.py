@@ -90,6 +90,7 @@ class RunConfig:
     device: str = "auto"
     dtype: str = "auto"
     backend: str = "eager"
+    threads: int = 0  # CPU threads; 0 chooses by the model's size, see models/__init__.py
     seed: int = 0
     limit: int | None = None
     batch_size: int = 8
@@ -194,6 +195,7 @@ def validate(config: RunConfig) -> None:
     one_of("device", config.device.split(":")[0], ("auto", "cpu", "cuda"))
     one_of("dtype", config.dtype, ("auto", "float32", "bfloat16", "float16"))
     one_of("backend", config.backend, ("eager",))
+    require(config.threads >= 0, f"threads must be 0 (chosen by the model's size) or more, got {config.threads}")
     require(config.batch_size >= 1, f"batch_size must be at least 1, got {config.batch_size}")
     require(config.limit is None or config.limit >= 1, f"limit must be at least 1 or left out, got {config.limit}")
     for group in STRATEGY_GROUPS:

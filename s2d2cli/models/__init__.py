@@ -16,6 +16,8 @@ from s2d2cli.models.sdar import build_network as build_sdar
 __all__ = ["ModelAdapter", "load_model"]
 
 FAMILIES = {"sdar": build_sdar}
+ALL_THREADS = torch.get_num_threads()
+SMALL = 20_000_000  # parameters; below, the forwards are too short to share out: threads would wait for each other
 
 
 def load_model(config: RunConfig) -> ModelAdapter:
@@ -28,6 +30,7 @@ def load_model(config: RunConfig) -> ModelAdapter:
     settings = read_json(folder, "config.json", required=True)
     network = FAMILIES[model.family](settings, device)
     load_weights(network, weights(folder, pick_dtype(config, device), device), folder)
+    torch.set_num_threads(config.threads or (1 if network.num_parameters() < SMALL else ALL_THREADS))
     tokenizer = load_tokenizer(folder)
     return ModelAdapter(model.name, network, special_ids(model, folder, settings, tokenizer), tokenizer)
 
@@ -76,7 +79,9 @@ def special_ids(model: ModelConfig, folder: Path, settings: dict[str, Any], toke
 def mask_id_of(model: ModelConfig, settings: dict[str, Any], tokenizer: Any | None) -> int:
     if model.mask_token is not None:
         return token_id(tokenizer, model.mask_token, "mask token")
-    named = settings.get("mask_token_id", getattr(tokenizer, "mask_token_id", None))
+    named = settings.get("mask_token_id")
+    if named is None:
+        named = getattr(tokenizer, "mask_token_id", None)
     if named is None:
         raise CheckpointError(
             f"model {model.name} names no mask token in config.json or tokenizer, so it cannot decode by diffusion; "

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from s2d2cli.errors import CheckpointError
@@ -68,9 +68,12 @@ def shard_names(folder: Path) -> list[str]:
 def weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[str, Tensor]]:
     """Every tensor of the checkpoint by name, one at a time, in `dtype` on `device`."""
     for name in shard_names(folder):
-        with safe_open(str(folder / name), framework="pt") as shard:
-            for key in shard.keys():  # noqa: SIM118  (safe_open is not a dict)
-                yield key, shard.get_tensor(key).to(device, dtype)
+        try:
+            with safe_open(str(folder / name), framework="pt") as shard:
+                for key in shard.keys():  # noqa: SIM118  (safe_open is not a dict)
+                    yield key, shard.get_tensor(key).to(device, dtype)
+        except SafetensorError as error:
+            raise CheckpointError(f"{folder / name} cannot be read ({error}); download the checkpoint again") from error
 
 
 def load_weights(network: nn.Module, tensors: Iterator[tuple[str, Tensor]], folder: Path) -> None:

@@ -1,0 +1,65 @@
+# Every target sets up what it needs in $(VENV); a fresh clone needs nothing but make and Python 3.10+ with venv.
+# On machines without a GPU, TORCH=torch==2.13.0+cpu (or any CPU wheel you have) saves a download of several GB.
+
+PYTHON ?= python3
+TORCH  ?= torch
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+DEMO   ?= results/demo
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all test-gpu check fmt bench wheel clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "s2d2 needs Python 3.10 or newer; $(PYTHON) is older: set PYTHON=python3.x"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.torch: | $(BIN)/python
+	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	@touch $@
+
+$(VENV)/.run: pyproject.toml $(VENV)/.torch
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.torch
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@ $(VENV)/.run
+
+demo: $(VENV)/.run  ## sweep decoder settings on the shipped model: Pareto table and plot
+	$(BIN)/s2d2 sweep pareto_tiny --results $(DEMO)
+	$(BIN)/s2d2 report $(DEMO) --out $(DEMO)/report
+
+test: $(VENV)/.dev  ## the everyday tests
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+test-all: $(VENV)/.dev  ## the slow tests too
+	$(BIN)/python -m pytest -m "not gpu"
+
+test-gpu: $(VENV)/.dev  ## what needs a CUDA device
+	$(BIN)/python -m pytest -m gpu
+
+check: $(VENV)/.dev  ## format, lint, types, direction of imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_imports.py
+
+fmt: $(VENV)/.dev  ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.run  ## throughput of batches, side by side
+	$(BIN)/python scripts/bench.py batch
+
+wheel: $(VENV)/.dev  ## build the wheel into dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean:  ## remove everything that was made, results excepted
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

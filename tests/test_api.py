@@ -1,0 +1,47 @@
+"""The documented Python interface."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import s2d2cli
+from s2d2cli.errors import CheckpointError, ConfigError, PromptError
+from tests.conftest import GOLDEN
+
+
+def test_everything_that_is_exported_exists():
+    assert all(callable(getattr(s2d2cli, name)) for name in s2d2cli.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'load_modle'"):
+        _ = s2d2cli.load_modle
+
+
+def test_importing_the_package_is_light():
+    code = "import sys, s2d2cli; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+
+
+def test_generate_answers_each_prompt():
+    model = s2d2cli.load_model("tiny")
+    decoder = s2d2cli.build_decoder("decoder=s2d2", "decode.block_length=8", "decode.max_new_tokens=16")
+    conversation = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+    answers = s2d2cli.generate(model, decoder, ["How many are 2 and 3 apples?", conversation])
+    assert len(answers) == 2
+    for answer in answers:
+        assert 1 <= len(answer.generation.token_ids) <= 16
+        assert answer.text == model.text(answer.generation.token_ids)
+        assert answer.tokens_per_forward > 0
+
+
+def test_errors_are_sentences(tmp_path):
+    with pytest.raises(ConfigError, match="did you mean 'tiny'"):
+        s2d2cli.load_model("tinny")
+    with pytest.raises(CheckpointError, match=r"must hold config\.json"):
+        s2d2cli.load_model(str(tmp_path))
+    with pytest.raises(ConfigError, match="decode.block_length must be at least 1"):
+        s2d2cli.build_decoder("decode.block_length=0")
+    model = s2d2cli.load_model(str(GOLDEN / "sdar" / "checkpoint"))
+    with pytest.raises(PromptError, match="without tokenizer files"):
+        s2d2cli.generate(model, s2d2cli.build_decoder(), ["Hello"])
