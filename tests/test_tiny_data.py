@@ -1,20 +1,26 @@
 """The synthetic problems of `tiny`: right, reproducible, in the benchmarks' formats, and really held out."""
 
+import contextlib
 import json
 import re
 import sys
+from argparse import Namespace
 from pathlib import Path
 from random import Random
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
+from tiny_batches import make_batch  # noqa: E402
 from tiny_data import FAMILIES, Problem, draw, held_out_set, is_held_out  # noqa: E402
 from tiny_data.checks import CHECKS  # noqa: E402
+from tiny_model import Shape, TinyModel  # noqa: E402
+from train_tiny import Stage, Trainer, load_data  # noqa: E402
 
 TINY, DATA = ROOT / "s2d2cli" / "assets" / "tiny", ROOT / "s2d2cli" / "assets" / "data"
 KEYS = {
@@ -103,6 +109,49 @@ def test_training_draws_are_never_held_out(family):
     held_out = {problem.prompt for problem in held_out_set(FAMILIES[family], Random(6), 100)}
     assert len(held_out) == 100
     assert not train & held_out
+
+
+@given(
+    clean_block=st.sampled_from([1, 4]), prompt=st.integers(1, 20), answer=st.integers(1, 20), seed=st.integers(0, 99)
+)
+def test_no_training_query_sees_the_token_it_must_guess(clean_block, prompt, answer, seed):
+    example, rng = (list(range(4, 4 + prompt + answer)), prompt), torch.Generator().manual_seed(seed)
+    batch = make_batch([example], clean_block, (4, 8), rng)
+    scored = batch.weights_BN[0].nonzero()[:, 0] + batch.num_clean
+    assert batch.weights_BN.sum() > 0
+    for query in scored.tolist():
+        position, target = batch.positions_BQ[0, query], batch.targets_BN[0, query - batch.num_clean]
+        seen = batch.visible_BQQ[0, query] & (batch.positions_BQ[0] == position)
+        assert (batch.tokens_BQ[0][seen] != target).all()
+        clean = batch.visible_BQQ[0, query, : batch.num_clean].nonzero()[:, 0]
+        # Clean keys must not have looked at it either, through the clean block that they share.
+        assert not batch.visible_BQQ[0, clean, : batch.num_clean][:, position : position + 1].any()
+
+
+class KilledTrainer(Trainer):
+    updates = 0
+
+    def update(self, *args):
+        if self.updates == 3:
+            raise KeyboardInterrupt
+        self.updates += 1
+        return super().update(*args)
+
+
+def test_a_killed_training_run_continues_as_if_it_had_not_been_killed(tmp_path):
+    args = Namespace(seed=0, examples=60, bf16=False, log_every=100, save_every=2)
+    _, examples = load_data(args)
+    stage, weights = Stage("stage2", steps=5, budget=400, decay=0.5, num_copies=2, warm_up=1), []
+    for name, kinds in {"whole": [Trainer], "killed": [KilledTrainer, Trainer]}.items():
+        args = Namespace(**{**vars(args), "out": tmp_path / name})
+        args.out.mkdir()
+        for kind in kinds:
+            torch.manual_seed(0)
+            trainer = kind(TinyModel(Shape()), examples, args)
+            with contextlib.suppress(KeyboardInterrupt):
+                trainer.run(stage)
+        weights.append(trainer.model.model.embed_tokens.weight)
+    assert torch.equal(*weights)
 
 
 def prompt_of(family: str, row: dict) -> str:

@@ -1,0 +1,164 @@
+"""What must hold for every setting: hypothesis draws models, prompts and settings."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from s2d2cli.decode import Request
+from s2d2cli.decode.routers import Always, MinSpan, Never
+from s2d2cli.decode.session import Session
+from s2d2cli.decode.state import Source
+from s2d2cli.decode.unmask import LowConfidenceDynamic, LowConfidenceStatic, Sequential
+from s2d2cli.decode.verifiers import SelfVerifier
+from s2d2cli.errors import PromptError
+from tests.conftest import make_decoder, s2d2
+
+
+@st.composite
+def decoders(draw):
+    length = draw(st.sampled_from([1, 2, 3, 4, 8, 16]))
+    return make_decoder(
+        router=draw(st.sampled_from([Never(), Always(), MinSpan(1), MinSpan(3)])),
+        unmask=draw(st.sampled_from([Sequential(), LowConfidenceStatic(), LowConfidenceDynamic(0.2)])),
+        verifier=SelfVerifier(draw(st.sampled_from(["lossless", "published"])), skip_redundant=draw(st.booleans())),
+        block_length=length,
+        denoising_steps=draw(st.integers(1, length)),
+        max_new_tokens=draw(st.integers(1, 20)),
+        temperature=draw(st.sampled_from([0.0, 0.7, 1.5])),
+        top_k=draw(st.sampled_from([0, 1, 5])),
+        top_p=draw(st.sampled_from([1.0, 0.5])),
+        context=draw(st.sampled_from(["block", "causal", "causal_cache", "causal_draft"])),
+        commit=draw(st.sampled_from(["pending", "separate"])),
+    )
+
+
+prompts = st.lists(st.lists(st.integers(0, 317), min_size=1, max_size=20), min_size=1, max_size=3)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(decoder=decoders(), prompts=prompts, stop_ids=st.sets(st.integers(0, 317), max_size=60))
+def test_every_run_keeps_its_promises(golden_model, decoder, prompts, stop_ids):
+    model = copy.copy(golden_model)
+    model.stop_ids = tuple(stop_ids)
+    session = Session(decoder, model, [Request(str(i), prompt) for i, prompt in enumerate(prompts)])
+    session.prefill()
+    active = True
+    while active:
+        before_BT, active_B = session.state.canvas_BT.clone(), session.state.active_B.clone()
+        active = session.step()
+        decided_BT = (before_BT != model.mask_id) & (session.state.canvas_BT != before_BT)
+        assert not decided_BT.any(), "a decided token changed"
+        if active:
+            gained_B = (session.state.canvas_BT != before_BT).sum(1)
+            assert (gained_B[active_B] >= 1).all(), "a step decided nothing"
+            assert (gained_B[~active_B] == 0).all()
+    for prompt, generation in zip(prompts, session.result().generations, strict=True):
+        check_generation(prompt, generation, decoder, model)
+
+
+def check_generation(prompt, generation, decoder, model):
+    tokens = generation.token_ids
+    assert 1 <= len(tokens) <= decoder.settings.max_new_tokens
+    assert model.mask_id not in tokens
+    assert not any(token in model.stop_ids for token in tokens[:-1])
+    stopped = tokens[-1] in model.stop_ids
+    assert generation.finish == ("stop" if stopped else "length")
+    assert stopped or len(tokens) == decoder.settings.max_new_tokens
+    assert len(generation.sources) == len(generation.reveal_steps) == len(tokens)
+    assert set(generation.sources) <= {"unmasked", "accepted", "resampled"}
+    assert all(0 <= step < generation.drafted_steps for step in generation.reveal_steps)
+    assert generation.forwards["draft"] == generation.drafted_steps
+    assert generation.forwards["verify"] == generation.verified <= generation.drafted_steps
+    assert generation.sources.count("accepted") <= generation.accepted
+
+
+def test_each_plan_row_sees_something(golden_model):
+    """An empty softmax is NaN on some backends; padding rows included."""
+    seen = []
+    model = copy.copy(golden_model)
+    model.forward = lambda plan, cache: seen.append(plan) or golden_model.forward(plan, cache)
+    requests = [Request("a", [5]), Request("b", list(range(30)))]
+    s2d2(block_length=8, max_new_tokens=20).generate(model, requests)
+    assert {plan.kind.value for plan in seen} == {"prefill", "draft", "verify"}
+    for plan in seen:
+        assert plan.visible_BQT.any(-1).all()
+
+
+def test_stops_at_the_first_stop_token_and_makes_no_further_forward(golden_model):
+    """The stop token is an ordinary id here: rows stop at different places, each at its own."""
+    prompts = [[7, 3, 9], list(range(20, 28)), [5]]
+    free = s2d2(block_length=8, max_new_tokens=64).generate(
+        golden_model, [Request(str(i), p) for i, p in enumerate(prompts)]
+    )
+    model = copy.copy(golden_model)
+    model.stop_ids = (free.generations[0].token_ids[10], free.generations[1].token_ids[20])
+    result = s2d2(block_length=8, max_new_tokens=64).generate(
+        model, [Request(str(i), p) for i, p in enumerate(prompts)]
+    )
+    for before, after in zip(free.generations, result.generations, strict=True):
+        first = next((i for i, token in enumerate(before.token_ids) if token in model.stop_ids), None)
+        assert after.token_ids == before.token_ids[: None if first is None else first + 1]
+        if first is not None:
+            assert after.finish == "stop"
+            assert sum(after.forwards.values()) < sum(before.forwards.values())
+
+
+def test_a_stop_token_in_the_prompt_does_not_stop(golden_model):
+    model = copy.copy(golden_model)
+    model.stop_ids = (9,)
+    prompt = [9, 9, 9, 4]
+    result = make_decoder(block_length=8, max_new_tokens=5).generate(model, [Request("x", prompt)])
+    free = make_decoder(block_length=8, max_new_tokens=5).generate(golden_model, [Request("x", prompt)])
+    assert 9 not in free.generations[0].token_ids
+    assert result.generations[0].token_ids == free.generations[0].token_ids
+
+
+def test_a_model_that_only_wants_the_mask_token_still_fills_the_block(golden_model):
+    model = copy.copy(golden_model)
+    model.network = copy.deepcopy(golden_model.network)
+    with torch.no_grad():
+        model.network.lm_head.weight[model.mask_id] = 0
+        model.network.lm_head.weight[: model.mask_id] *= 1e-3
+    for decoder in (make_decoder(block_length=8, max_new_tokens=12), s2d2(block_length=8, max_new_tokens=12)):
+        tokens = decoder.generate(model, [Request("x", [1, 2, 3])]).generations[0].token_ids
+        assert len(tokens) == 12
+        assert model.mask_id not in tokens
+
+
+def test_prompts_that_do_not_fit_are_refused(golden_model):
+    decoder = make_decoder(block_length=8, max_new_tokens=48)
+    decoder.generate(golden_model, [Request("fits", [1] * 2000)])
+    with pytest.raises(PromptError, match="sample long has 2001 \\+ 48"):
+        decoder.generate(golden_model, [Request("long", [1] * 2001)])
+    with pytest.raises(PromptError, match="sample empty has none"):
+        decoder.generate(golden_model, [Request("empty", [])])
+    assert decoder.generate(golden_model, []).generations == []
+
+
+def test_streaming_grows_to_the_same_answer(golden_model):
+    request = Request("x", [7, 3, 9])
+    for decoder in (s2d2(block_length=8, max_new_tokens=30), make_decoder(block_length=8, max_new_tokens=30)):
+        parts = list(decoder.stream(golden_model, request))
+        assert decoder.last.generations == decoder.generate(golden_model, [request]).generations
+        assert parts[-1] == decoder.last.generations[0].token_ids
+        assert all(longer[: len(shorter)] == shorter for shorter, longer in zip(parts, parts[1:], strict=False))
+
+
+def test_quota_is_spread_over_the_steps(golden_model):
+    """Block length 8 in 3 steps: 3, 3, 2 tokens."""
+    decoder = make_decoder(unmask=LowConfidenceStatic(), block_length=8, denoising_steps=3, max_new_tokens=8)
+    steps = decoder.generate(golden_model, [Request("x", [1] * 8)]).generations[0].reveal_steps
+    assert [steps.count(step) for step in range(3)] == [3, 3, 2]
+
+
+def test_sources_tell_where_tokens_come_from(golden_model):
+    plain = make_decoder(block_length=8, max_new_tokens=16).generate(golden_model, [Request("x", [1, 2])])
+    assert set(plain.generations[0].sources) == {"unmasked"}
+    checked = s2d2(block_length=8, max_new_tokens=16).generate(golden_model, [Request("x", [1, 2])])
+    assert {"accepted", "resampled"} <= set(checked.generations[0].sources)
+    assert Source.PROMPT.name.lower() not in checked.generations[0].sources
