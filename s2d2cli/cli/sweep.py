@@ -97,8 +97,9 @@ def list_points(points: Sequence[Point]) -> None:
 
 def run_points(points: Sequence[Point], allow_code_execution: bool) -> tuple[list[Result], bool]:
     """Run them, a line each as it ends; the failed ones and whether the user stopped."""
-    from s2d2cli.runs.sweep import run
+    from s2d2cli.runs.sweep import prepare, run
 
+    prepare(points, allow_code_execution)
     failed, interrupted = [], False
     for number, result in enumerate(run(points, allow_code_execution), 1):
         failed += [result] if result.status == "failed" else []

@@ -102,7 +102,7 @@ class Measured:
     def remarks(self) -> list[str]:
         """What the numbers do not say by themselves."""
         ties = "so `optimistic` and `expected` are the same" if self.tokens_per_step == 1 else "see the two columns"
-        found = [f"{self.tokens_per_step:.2f} tokens per step, {ties}."]
+        found = [f"{self.tokens_per_step:.2f} tokens per step, {ties}. chance: random order inside each block."]
         if self.router != "never":
             found.append("Verified tokens come left to right by construction: this measures the router, not the model.")
         if self.levels and self.levels[0].local_n < self.n:
@@ -173,12 +173,9 @@ def mean_local(scores: Sequence[ArNess]) -> float | None:
 def table(measured: Measured) -> Table:
     """For the terminal: a row per k."""
     title = f"AR-ness@k, mean of {measured.n} samples, block length {measured.block_length}"
-    grid = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for name in (
-        "k",
-        *(f"{scope} {kind}" for scope in ("local", "global") for kind in ("optimistic", "expected", "chance")),
-        "n local",
-    ):
+    grid = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    kinds = [f"{scope}\n{kind}" for scope in ("local", "global") for kind in ("optimistic", "expected", "chance")]
+    for name in ("k", *kinds, "n for\nlocal"):
         grid.add_column(name, justify="right")
     for one in measured.levels:
         local = (one.local_optimistic, one.local_expected, one.local_chance)

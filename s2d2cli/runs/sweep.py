@@ -171,6 +171,13 @@ class Result:
     error: str = ""
 
 
+def prepare(points: Sequence[Point], allow_code_execution: bool) -> None:
+    """Let every task refuse what it must (data, leave to run code) before a model loads."""
+    tasks = {repr(point.config.task): point.config.task for point in points}
+    for task in tasks.values():
+        task.prepare(allow_code_execution)
+
+
 def run(points: Sequence[Point], allow_code_execution: bool = False) -> Iterator[Result]:
     """Run the points that are not finished. A point that fails is told at once and does not stop the others."""
     models = Models()

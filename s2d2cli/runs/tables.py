@@ -48,17 +48,16 @@ def mark(row: pd.Series, metric: Metric) -> str:
     return FRONT if row[f"front_{metric.key}"] else " "
 
 
+def plain_grid(title: str) -> Grid:
+    """Columns a space apart, without lines: fits eighty characters and pastes well."""
+    gap = (0, 1, 0, 0)
+    return Grid(title=escape(title), title_justify="left", title_style="bold", box=None, padding=gap, pad_edge=False)
+
+
 def terminal(table: Table, width: int) -> Grid:
     """The table, with as many columns as `width` characters allow."""
     shown = [name for name in COLUMNS if width >= WIDE or name not in SPARE]
-    grid = Grid(
-        title=escape(table.title),
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        header_style="bold",
-    )
+    grid = plain_grid(table.title)
     for name in shown:
         grid.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name != "alarms")
     for _, row in table.rows.iterrows():
@@ -119,14 +118,8 @@ def stem(table: Table, index: int) -> str:
 
 def outcome_table(record: Record) -> Grid:
     """One run for the terminal: accuracy, alarms, speed."""
-    grid = Grid(
-        title=escape(run_title(record)),
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        show_header=False,
-    )
+    grid = plain_grid(run_title(record))
+    grid.show_header = False
     for name, value in entries(record):
         grid.add_row(name, escape(value))
     return grid

@@ -1,0 +1,130 @@
+"""Stand-ins: a model whose tokens are bytes, a decoder that answers from a rule, and a task that likes some answers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+
+from s2d2cli.config import RunConfig, register
+from s2d2cli.decode import BatchResult, Generation, Request
+from s2d2cli.errors import PromptError, SandboxError
+from s2d2cli.tasks.base import DataSource, Sample, Score
+
+STOP, MASK = 256, 257
+
+
+class ByteModel:
+    """chat_prompt joins the turns; a token is a byte."""
+
+    context, mask_id, stop_ids = 512, MASK, (STOP,)
+    device, dtype, name = torch.device("cpu"), torch.float32, "bytes"
+
+    def chat_prompt(self, messages: list[dict[str, str]]) -> str:
+        return "".join(f"<{turn['role']}>{turn['content']}" for turn in messages) + "<assistant>"
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def text(self, token_ids: list[int]) -> str:
+        return bytes(i for i in token_ids if i < 256).decode(errors="replace")
+
+
+@dataclass
+class EchoDecoder:
+    """Answers with the upper-cased question, two tokens a step; what it was asked is kept."""
+
+    config: RunConfig
+    calls: list[list[str]] = field(default_factory=list)
+    fail_at: str | None = None
+
+    def check(self, model: ByteModel, requests: list[Request]) -> None:
+        for request in requests:
+            if len(request.prompt_ids) + (self.config.decode.max_new_tokens or 0) > model.context:
+                raise PromptError(f"sample {request.sample_id} does not fit the context of {model.context}")
+
+    def generate(self, model: ByteModel, requests: list[Request]) -> BatchResult:
+        self.calls.append([request.sample_id for request in requests])
+        if self.fail_at in self.calls[-1] and len(self.calls) > 1:
+            raise RuntimeError("out of memory [on purpose]")
+        time.sleep(float(os.environ.get("ECHO_SECONDS", "0")))
+        generations = [self.answer(request) for request in requests]
+        tokens = sum(len(g.token_ids) for g in generations)
+        return BatchResult(generations, 0.5, {"prefill": 1, "draft": tokens // 2}, 10 * len(requests))
+
+    def answer(self, request: Request) -> Generation:
+        question = bytes(request.prompt_ids).decode().rpartition("<user>")[2].removesuffix("<assistant>")
+        ids = [*question.upper().encode(), STOP][: self.config.decode.max_new_tokens]
+        return Generation(
+            sample_id=request.sample_id,
+            token_ids=ids,
+            finish="stop" if ids[-1] == STOP else "length",
+            reveal_steps=[i // 2 for i in range(len(ids))],
+            sources=["unmasked"] * len(ids),
+            forwards={"prefill": 1, "draft": (len(ids) + 1) // 2},
+            drafted_steps=(len(ids) + 1) // 2,
+            verified=0,
+            accepted=0,
+        )
+
+    def stream(self, model: ByteModel, request: Request) -> Iterator[list[int]]:
+        self.last = self.generate(model, [request])
+        ids = self.last.generations[0].token_ids
+        for end in range(2, len(ids) + 2, 2):
+            yield ids[:end]
+
+
+@register("task", "echo")
+@dataclass
+class Echo:
+    """Questions q0, q1, ...; an answer is right when its number is even."""
+
+    name: ClassVar[str] = "echo"
+    version: ClassVar[int] = 3
+    executes_code: ClassVar[bool] = False
+
+    size: int = 6
+    crash: int = -1  # the sample that the scorer cannot take
+    code: bool = False
+    max_new_tokens: int = 32
+
+    def prepare(self, allow_code_execution: bool) -> DataSource:
+        if self.code and not allow_code_execution:
+            raise SandboxError("task echo runs programs; allow it with --allow-code-execution")
+        return DataSource("made up", f"{self.size:064x}", self.size)
+
+    def samples(self, limit: int | None) -> list[Sample]:
+        longer = [f"q{i}" + "." * (self.size - i) for i in range(self.size)]
+        made = [Sample(f"echo/{i}", [{"role": "user", "content": q}], {}) for i, q in enumerate(longer)]
+        return made[:limit]
+
+    def score(self, sample: Sample, completion: str) -> Score:
+        number = int(sample.id.rpartition("/")[2])
+        if number == self.crash:
+            raise ZeroDivisionError("scorer fell over")
+        return Score(number % 2 == 0, completion or None, {"status": "checked"})
+
+
+def use(monkeypatch: Any, **options: Any) -> list[EchoDecoder]:
+    """Put the stand-ins where the commands find models and decoders; returns the decoders as they are made."""
+    made: list[EchoDecoder] = []
+
+    def build(config: RunConfig) -> EchoDecoder:
+        made.append(EchoDecoder(config, **options))
+        return made[-1]
+
+    loads: list[str] = []
+    monkeypatch.setattr(ByteModel, "loads", loads, raising=False)
+
+    def load(config: RunConfig) -> ByteModel:
+        loads.append(config.model.name)
+        return ByteModel()
+
+    for module in ("s2d2cli.runs.evaluate", "s2d2cli.runs.arness", "s2d2cli.decode", "s2d2cli.models"):
+        monkeypatch.setattr(f"{module}.build_decoder", build, raising=False)
+        monkeypatch.setattr(f"{module}.load_model", load, raising=False)
+    return made
