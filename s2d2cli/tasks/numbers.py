@@ -36,6 +36,7 @@ CURRENCY = r"(?:\\?[$€£¥₹]\s*(?P<inner_sign>[+-])?)?"
 TIMES_TEN = (
     r"\s*(?:\\times|\\cdot|[×*x])\s*10\s*\^\s*(?:\{\s*(?P<power_braced>[+-]?[0-9]+)\s*\}|(?P<power>[+-]?[0-9]+))"
 )
+TO_POWER = r"\s*\^\s*(?:\{\s*(?P<raised_braced>[0-9]+)\s*\}|(?P<raised>[0-9]+))"
 EXPONENT = r"[eE](?P<exponent>[+-]?[0-9]+)(?![0-9A-Za-z])"
 
 # A minus between two numbers is an operator, and so are digits glued to a word, an index or an exponent no number.
@@ -44,7 +45,7 @@ NUMBER = re.compile(
     rf"(?P<sign>(?<![0-9)}}%\]])(?<![0-9)}}%\]] )[+-])?{CURRENCY}"
     rf"(?:(?:(?P<whole>[0-9]+)\s*)?\\[dt]?frac\s*(?:\{{\s*(?P<top>{SIGNED})\s*\}}\s*\{{\s*(?P<bottom>{SIGNED})\s*\}}"
     rf"|(?P<short_top>[0-9])(?P<short_bottom>[0-9]))"
-    rf"|(?P<number>{UNSIGNED})(?:{TIMES_TEN}|{EXPONENT}|\s?/\s?(?P<divisor>{UNSIGNED})(?![0-9]|\s?/))?)"
+    rf"|(?P<number>{UNSIGNED})(?:{TIMES_TEN}|{TO_POWER}|{EXPONENT}|\s?/\s?(?P<divisor>{UNSIGNED})(?![0-9]|\s?/))?)"
 )
 
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
@@ -53,7 +54,7 @@ PHRASE = re.compile(r"\banswer\W{0,3}\s*(?:\b(?:is|was)\b|:|=)[\s:*]*", re.IGNOR
 SENTENCE_END = re.compile(r"[.!?](?=\s|$)|\n")
 
 SPACES = re.compile(r"\\[;: ]|\\q?quad\b|~")
-UNITS = re.compile(r"\\(?:text|textrm|mathrm|mbox|textit)\s*\{[^{}]*\}")
+UNITS = re.compile(r"\\(?:text|textrm|mathrm|mbox|textit)\s*\{[^{}]*\}(?:\s*\^\s*(?:\{[^{}]*\}|[0-9]))?")
 WRAPPERS = re.compile(r"\\!|\\(?:text\w*|math\w+|mbox|boldsymbol|bm|displaystyle|left|right)\b")
 SPACED_GROUPS = re.compile(r"(?<![0-9])[0-9]{1,3}(?:\s[0-9]{3})+(?![0-9])")
 SPACED_SIGN = re.compile(r"^(\s*[+-])\s+")
@@ -149,8 +150,11 @@ def value_of(match: re.Match[str]) -> Fraction | None:
         whole = plain(match["whole"] or "0")
         return None if part is None or whole is None else sign * (whole + part)
     number = ratio(plain(match["number"]), plain(match["divisor"] or "1"))
-    scale = power_of_ten(match["power_braced"] or match["power"] or match["exponent"] or "0")
-    return None if number is None or scale is None else sign * number * scale
+    raised = power(match["number"], match["raised_braced"] or match["raised"] or "1")
+    scale = power("10", match["power_braced"] or match["power"] or match["exponent"] or "0")
+    if number is None or raised is None or scale is None:
+        return None
+    return sign * scale * (raised if match["divisor"] is None else number)
 
 
 def plain(digits: str) -> Fraction | None:
@@ -162,10 +166,10 @@ def ratio(top: Fraction | None, bottom: Fraction | None) -> Fraction | None:
     return top / bottom if top is not None and bottom else None
 
 
-def power_of_ten(exponent: str) -> Fraction | None:
-    if len(exponent) > 4 or abs(int(exponent)) > MAX_DIGITS:
-        return None
-    return Fraction(10) ** int(exponent)
+def power(base: str, exponent: str) -> Fraction | None:
+    value = plain(base)
+    too_long = len(exponent) > 4 or abs(int(exponent)) * len(base) > 2 * MAX_DIGITS
+    return None if value is None or too_long else value ** int(exponent)
 
 
 def as_text(value: Fraction) -> str:
@@ -176,6 +180,6 @@ def as_text(value: Fraction) -> str:
             rest //= prime
     if value.denominator == 1 or rest != 1:
         return str(value)
-    places = next(k for k in range(1, 4 * MAX_DIGITS) if (value * 10**k).denominator == 1)
+    places = next(k for k in range(1, 10 * MAX_DIGITS) if (value * 10**k).denominator == 1)
     digits = str(abs(value) * 10**places).rjust(places + 1, "0")
     return f"{'-' if value < 0 else ''}{digits[:-places]}.{digits[-places:]}"

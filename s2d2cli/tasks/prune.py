@@ -17,8 +17,7 @@ IMPORTS = (ast.Import, ast.ImportFrom)
 
 def without_examples(source: str, tree: ast.Module, names: set[str]) -> str:
     """`source` without the lines of its examples; a line that also holds something else stays."""
-    definitions = [statement for statement in tree.body if isinstance(statement, SCOPES)]
-    needed = names.union(*map(free_names, definitions))
+    needed = needed_names(tree, names)
     dependent = names | {"input"}
     kept, dropped = set[int](), set[int]()
     for statement in tree.body:
@@ -28,6 +27,15 @@ def without_examples(source: str, tree: ast.Module, names: set[str]) -> str:
         (dropped if example else kept).update(lines_of(statement))
     lines = source.split("\n")
     return "\n".join(line for number, line in enumerate(lines, 1) if number in kept or number not in dropped)
+
+
+def needed_names(tree: ast.Module, names: set[str]) -> set[str]:
+    """The wanted names, what the definitions read from outside, and what is read to compute either."""
+    needed = names.union(*(free_names(statement) for statement in tree.body if isinstance(statement, SCOPES)))
+    for statement in reversed(tree.body):
+        if bound(statement) & needed and not isinstance(statement, SCOPES):
+            needed = needed | loaded(statement)
+    return needed
 
 
 def is_example(statement: ast.stmt, dependent: set[str], needed: set[str]) -> bool:

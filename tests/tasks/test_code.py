@@ -95,6 +95,7 @@ INITIALISERS = {
     "call": "table = []\ndef fill():\n    table.append(12)\nfill()\ndef area(r): return table[0]",
     "loop": "table = {}\nfor r in range(5):\n    table[r] = 3 * r * r\ndef area(r): return table[r]",
     "own result": "def area(r): return 3 * r * r if r < 2 else cache[r]\ncache = {2: 12 * area(1) // 3}",
+    "chain": "def area(r): return 12\nfirst = area(2)\nsecond = first\ndef other(): return second",
     "global": "PI = 0\ndef start():\n    global PI\n    PI = 3\nstart()\ndef area(r): return PI * r * r",
     "wrapper": "def area(r): return 2 * r * r\ndef more(f): return lambda r: f(r) + r * r\narea = more(area)",
     "decorator": "from functools import lru_cache\n@lru_cache(None)\ndef area(r): return 3 * r * r",

@@ -27,6 +27,9 @@ HARD = [
     ("\\boxed{\u22125}", -5),
     (r"\boxed{2.5 \times 10^3}", 2500),
     (r"\boxed{1e3}", 1000),
+    (r"\boxed{10^6}", 1000000),
+    (r"\boxed{2^{10}}", 1024),
+    (r"\boxed{3 \times 10^2/4}", 300),
     (r"\fbox{18} in 3 steps", 18),
     ("total 10-3", 3),
 ]
@@ -119,6 +122,7 @@ def test_says_where_the_answer_stood(text, source):
         (Fraction(1, 3), "1/3"),
         (Fraction(1, 40), "0.025"),
         (Fraction(1001, 10), "100.1"),
+        (Fraction(1, 2**199), str(5**199).rjust(199, "0").join(["0.", ""])),
     ],
 )
 def test_numbers_are_printed_exactly(value, text):
@@ -153,6 +157,9 @@ FRAGMENTS = [
 @example("5" + " " * 20000)
 @example("\\frac{1}{" * 500)
 @example("1" * 5000)
+@example("9" * 60 + "^" + "9" * 60)
+@example("99^9999 0^0 0^9")
+@example("." + "0" * 58 + f"1/{2**199}")
 def test_any_text_is_read_without_an_error(text):
     answer = find_answer(text)
     assert answer is None or Fraction(answer.text) == answer.value
