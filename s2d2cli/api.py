@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from s2d2cli import models
-from s2d2cli.cli.words import model_choice
+from s2d2cli.choose import model_choice
 from s2d2cli.config import compose
 from s2d2cli.decode import Decoder, Generation, Request
 from s2d2cli.decode import build_decoder as build_from_config

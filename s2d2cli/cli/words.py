@@ -10,12 +10,11 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from s2d2cli.errors import CheckpointError, ConfigError
+from s2d2cli.choose import model_choice
 
 if TYPE_CHECKING:
     from s2d2cli.config import RunConfig
@@ -122,27 +121,6 @@ def settings(everyday: Everyday, words: Sequence[str], first: Sequence[str] = ()
 
 def key_of(word: str) -> str:
     return word.partition("=")[0].lstrip("+~")
-
-
-def model_choice(text: str) -> tuple[list[str], dict[str, str]]:
-    """`--model`: a known name (several for a sweep), a folder, or a hub id."""
-    from s2d2cli.config import names_of
-    from s2d2cli.overrides import did_you_mean
-
-    names = names_of("model")
-    if all(part in names for part in text.split(",")):
-        return [f"model={text}"], {}
-    folder = Path(text).expanduser()
-    if folder.is_dir():
-        return ["model=custom"], {"model.source": str(folder.resolve()), "model.name": folder.resolve().name}
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not text.startswith("."):
-        return ["model=custom"], {"model.source": text, "model.name": text.rpartition("/")[2]}
-    if "/" in text or text.startswith("~"):
-        raise CheckpointError(f"no folder {text!r}; give a folder with config.json and weights, or a hub id owner/name")
-    raise ConfigError(
-        f"no model {text!r} among {', '.join(names)}{did_you_mean(text, names)}; "
-        f"or give a folder, or a hub id owner/name"
-    )
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
