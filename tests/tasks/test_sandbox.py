@@ -75,9 +75,8 @@ IGNORE_SIGNAL = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nw
 CATCH_EVERYTHING = "while True:\n    try:\n        while True: pass\n    except BaseException: pass"
 
 
-@pytest.mark.parametrize("loop", ["while True: pass", CATCH_EVERYTHING])
-def test_endless_loops_run_into_the_cpu_limit(loop):
-    assert run(loop).status == "timeout"
+def test_an_endless_loop_runs_into_the_cpu_limit():
+    assert run(CATCH_EVERYTHING).status == "timeout"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_endless_loops_run_into_the_cpu_limit(loop):
 )
 def test_the_wall_limit_is_enforced_from_outside(code):
     begin = time.monotonic()
-    assert run(code, limits=Limits(cpu_s=5, wall_s=0.5)).status == "timeout"
+    assert run(code, limits=Limits(cpu_s=5, wall_s=0.3)).status == "timeout"
     assert time.monotonic() - begin < 5
 
 
