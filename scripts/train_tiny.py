@@ -11,7 +11,8 @@ import argparse
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from random import Random
 
@@ -24,7 +25,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 
-MIX = {"math": 0.70, "code": 0.12, "instruct": 0.18}
+# Word problems need the most practice; once they go well, the copying of keywords needs more than it had.
+EARLY_MIX = {"math": 0.70, "code": 0.12, "instruct": 0.18}
+LATE_MIX = {"math": 0.52, "code": 0.12, "instruct": 0.36}
 BLOCKS = (2, 4, 8, 16, 32)
 
 
@@ -35,6 +38,7 @@ class Stage:
     budget: int  # positions in a batch, all copies counted
     decay: float  # the share of the steps, at the end, over which the learning rate falls to zero
     num_copies: int
+    late_from: int  # the step from which the late mix is drawn
     learning_rate: float = 4e-3
     warm_up: int = 60
 
@@ -43,10 +47,9 @@ class Stage:
         return self.learning_rate * min(1.0, (step + 1) / self.warm_up, fall)
 
 
-def make_texts(seed: int, count: int) -> list[tuple[str, str]]:
+def make_texts(mix: dict[str, float], rng: Random, count: int) -> list[tuple[str, str]]:
     """(prompt, answer) pairs, none of them held out."""
-    rng = Random(f"train {seed}")
-    names = rng.choices(list(MIX), weights=list(MIX.values()), k=count)
+    names = rng.choices(list(mix), weights=list(mix.values()), k=count)
     problems = [draw(FAMILIES[name], rng, held_out=False) for name in names]
     return [(render(problem.messages), problem.answer) for problem in problems]
 
@@ -57,10 +60,11 @@ def encode(tokenizer: Tokenizer, texts: list[tuple[str, str]]) -> list[Example]:
     return [(p.ids + a.ids + [END_ID], len(p.ids)) for p, a in zip(prompts, answers, strict=True)]
 
 
-def load_data(args: argparse.Namespace) -> tuple[Tokenizer, list[Example]]:
-    texts = make_texts(args.seed, args.examples)
-    tokenizer = build_tokenizer([p + a + END for p, a in texts[:12_000]], Shape().vocab_size)
-    return tokenizer, encode(tokenizer, texts)
+def load_data(args: argparse.Namespace) -> tuple[Tokenizer, list[Example], list[Example]]:
+    early = make_texts(EARLY_MIX, Random(f"train {args.seed}"), args.examples)
+    late = make_texts(LATE_MIX, Random(f"train late {args.seed}"), args.examples // 2)
+    tokenizer = build_tokenizer([p + a + END for p, a in early[:12_000]], Shape().vocab_size)
+    return tokenizer, encode(tokenizer, early), encode(tokenizer, late)
 
 
 def batches(examples: list[Example], stage: Stage, seed: int, start: int) -> Iterator[Batch]:
@@ -108,7 +112,8 @@ def optimizers(model: TinyModel) -> list[torch.optim.Optimizer]:
 @dataclass
 class Trainer:
     model: TinyModel
-    examples: list[Example]
+    early: list[Example]
+    late: list[Example]
     args: argparse.Namespace
 
     def run(self, stage: Stage) -> None:
@@ -116,7 +121,7 @@ class Trainer:
         torch.manual_seed(self.args.seed)
         opts, path = optimizers(self.model), self.args.out / f"{stage.name}.pt"
         start = self.restore(path, opts)
-        feed, clock, losses = batches(self.examples, stage, self.args.seed, start), time.time(), []
+        feed, clock, losses = self.feed(stage, start), time.time(), []
         for step in range(start, stage.steps):
             losses.append(self.update(next(feed), opts, stage.rate(step)))
             if (step + 1) % self.args.log_every == 0:
@@ -125,6 +130,12 @@ class Trainer:
                 clock, losses = time.time(), []
             if (step + 1) % self.args.save_every == 0 or step + 1 == stage.steps:
                 self.save(path, opts, step + 1)
+
+    def feed(self, stage: Stage, start: int) -> Iterator[Batch]:
+        early = batches(self.early, stage, self.args.seed, start)
+        late_stage = replace(stage, name=f"{stage.name} late")
+        late = batches(self.late, late_stage, self.args.seed, max(0, start - stage.late_from))
+        return chain(islice(early, max(0, stage.late_from - start)), late)
 
     def update(self, batch: Batch, opts: list[torch.optim.Optimizer], rate: float) -> float:
         loss = loss_of(self.model, batch, self.args.bf16)
@@ -157,7 +168,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and the tokenizer")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps1", type=int, default=2000, help="steps of the autoregressive warm start")
-    parser.add_argument("--steps2", type=int, default=8000, help="steps over all block lengths")
+    parser.add_argument("--steps2", type=int, default=4000, help="steps over all block lengths")
     parser.add_argument("--examples", type=int, default=120_000, help="distinct draws of training problems")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=True, help="bfloat16 autocast")
@@ -170,12 +181,12 @@ def main() -> None:
     args = parse_args()
     torch.set_num_threads(args.threads)
     args.out.mkdir(parents=True, exist_ok=True)
-    tokenizer, examples = load_data(args)
+    tokenizer, early, late = load_data(args)
     tokenizer.save(str(args.out / "tokenizer.json"))
     torch.manual_seed(args.seed)
-    trainer = Trainer(TinyModel(Shape()), examples, args)
-    trainer.run(Stage("stage1", args.steps1, budget=2048, decay=0.3, num_copies=1))
-    trainer.run(Stage("stage2", args.steps2, budget=3072, decay=0.7, num_copies=2))
+    trainer = Trainer(TinyModel(Shape()), early, late, args)
+    trainer.run(Stage("stage1", args.steps1, budget=2048, decay=0.3, num_copies=1, late_from=args.steps1))
+    trainer.run(Stage("stage2", args.steps2, budget=3072, decay=0.7, num_copies=2, late_from=args.steps2 // 2))
 
 
 if __name__ == "__main__":
