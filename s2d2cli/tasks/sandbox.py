@@ -1,9 +1,10 @@
 """Runs generated programs in a fresh Python process with limits, and believes only a proof that their tests ran.
 
 Covered: endless loops and slow code (CPU and wall limits, enforced from outside), memory (Linux), huge files and
-output, core dumps, waiting for input, processes left behind (killed by group, and on Linux by a mark in their
-environment), leaving early in whatever way (`sys.exit`, `os._exit`, `raise SystemExit`), catching every exception, and
-printing what a passing program would print: "pass" needs a random nonce that is handed out only after the last test.
+output, core dumps, waiting for input, processes left behind (killed by group, and on Linux by folder and by a mark in
+their environment), leaving early in whatever way (`sys.exit`, `os._exit`, `raise SystemExit`), catching every
+exception, and printing what a passing program would print: "pass" needs a random nonce that is handed out only after
+the last test.
 
 Not covered: this is a guard against accidents, not against an attacker. The program has the rights of the user who runs
 s2d2: it can use the network, read and write that user's files, signal that user's processes, fill the disk with many
@@ -116,7 +117,7 @@ def run_job(job_file: Path, work: Path, wall_s: float) -> Outcome:
         try:
             report = wait_for_report(process, report_out, wall_s)
         finally:
-            kill_all(process, mark)
+            kill_all(process, work, mark)
     status, message = verdict(report, process.returncode, nonce)
     return Outcome(status, message, tail(output_file))
 
@@ -163,28 +164,32 @@ def wait_for_end(process: subprocess.Popen[bytes], deadline: float) -> bytes | N
     return None
 
 
-def kill_all(process: subprocess.Popen[bytes], mark: str) -> None:
-    """End the child's process group, then what left the group but still carries the mark."""
+def kill_all(process: subprocess.Popen[bytes], work: Path, mark: str) -> None:
+    """End the child's process group, then what left the group but can still be told to belong to the run."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     for _ in range(20):
-        marked = marked_processes(mark)
-        if not marked:
+        strays = stray_processes(work, mark)
+        if not strays:
             return
-        for pid in marked:
+        for pid in strays:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.005)
 
 
-def marked_processes(mark: str) -> list[int]:
-    """Processes with the mark in their environment, which children inherit; empty where there is no /proc."""
+def stray_processes(work: Path, mark: str) -> list[int]:
+    """Processes in the run's folder or with its mark, both inherited by children; empty where there is no /proc.
+
+    Neither alone is enough: a process can change its folder, and shows no environment while it is starting a program.
+    """
     found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if mark.encode() in path.read_bytes():
-                found.append(int(path.parent.name))
+            in_folder = os.readlink(process / "cwd").startswith(os.path.realpath(work))
+            if in_folder or mark.encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
     return found
 
 

@@ -133,6 +133,8 @@ def test_big_output_is_cut_and_small_output_is_kept():
 LEAVE_BEHIND = {
     "child": "subprocess.Popen(['sleep', '60'])",
     "child in its own session": "subprocess.Popen(['sleep', '60'], start_new_session=True)",
+    "child that forgets its origin": "subprocess.Popen(['sleep', '60'], start_new_session=True, env={})",
+    "child elsewhere": "subprocess.Popen(['sleep', '60'], start_new_session=True, cwd='/')",
     "fork that keeps all descriptors": "os.fork() or time.sleep(60)",
     "daemon": "os.fork() or (os.setsid(), os.fork() or time.sleep(60), os._exit(0))",
 }
@@ -142,16 +144,16 @@ LEAVE_BEHIND = {
 @pytest.mark.parametrize("ending", ["", "os._exit(0)"], ids=["passes", "leaves early"])
 @pytest.mark.skipif(sys.platform != "linux", reason="processes outside the group are found through /proc")
 def test_no_process_survives(leave, ending, monkeypatch):
-    marks = []
-    environment = sandbox.environment
-    monkeypatch.setattr(sandbox, "environment", lambda work, mark: marks.append(mark) or environment(work, mark))
+    runs = []
+    kill_all = sandbox.kill_all
+    monkeypatch.setattr(sandbox, "kill_all", lambda *args: runs.append(args[1:]) or kill_all(*args))
     outcome = run(f"import os, subprocess, time\n{RIGHT}\n{leave}\n{ending}")
     assert outcome.status == ("error" if ending else "pass")
-    assert sandbox.marked_processes(marks[0]) == []
+    assert sandbox.stray_processes(*runs[0]) == []
 
 
-def test_the_process_group_is_killed_where_marks_cannot_be_seen(monkeypatch):
-    monkeypatch.setattr(sandbox, "marked_processes", lambda mark: [])
+def test_the_process_group_is_killed_where_strays_cannot_be_seen(monkeypatch):
+    monkeypatch.setattr(sandbox, "stray_processes", lambda *run: [])
     pid = int(run(f"import subprocess\n{RIGHT}\nprint(subprocess.Popen(['sleep', '60']).pid)").output)
     deadline = time.monotonic() + 5
     while is_running(pid) and time.monotonic() < deadline:
@@ -166,12 +168,17 @@ def is_running(pid):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc elsewhere")
-def test_the_mark_finds_processes():
-    with subprocess.Popen(["sleep", "60"], env={"S2D2_SANDBOX": "some-mark"}) as process:
+def test_processes_of_a_run_are_found_by_folder_and_by_mark(tmp_path):
+    marked = {"env": {"S2D2_SANDBOX": "some-mark"}, "cwd": "/"}
+    with (
+        subprocess.Popen(["sleep", "60"], env={}, cwd=tmp_path) as inside,
+        subprocess.Popen(["sleep", "60"], **marked) as out,
+    ):
         try:
-            assert sandbox.marked_processes("some-mark") == [process.pid]
+            assert set(sandbox.stray_processes(tmp_path, "some-mark")) == {inside.pid, out.pid}
         finally:
-            process.kill()
+            inside.kill()
+            out.kill()
 
 
 def test_the_surroundings_are_clean(monkeypatch, tmp_path):
