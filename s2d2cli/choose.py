@@ -23,6 +23,5 @@ def model_choice(text: str) -> tuple[list[str], dict[str, str]]:
         return ["model=custom"], {"model.source": text, "model.name": text.rpartition("/")[2]}
     if "/" in text or text.startswith("~"):
         raise CheckpointError(f"no folder {text!r}; give a folder with config.json and weights, or a hub id owner/name")
-    raise ConfigError(
-        f"no model {text!r}: give a folder, a hub id owner/name, or one of {', '.join(names)}{did_you_mean(text, names)}"
-    )
+    near = did_you_mean(text, names)
+    raise ConfigError(f"no model {text!r}: give a folder, a hub id owner/name, or one of {', '.join(names)}{near}")

@@ -10,21 +10,21 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import cache
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 from s2d2cli.errors import ConfigError
 from s2d2cli.overrides import HYDRA_ERRORS, dotted_keys, explain, options, single
@@ -97,6 +97,9 @@ class RunConfig:
     results: str = "results"
 
 
+ConfigStore.instance().store(name="s2d2_schema", node=RunConfig)
+
+
 def package_folder(name: str) -> Path:
     """`conf` or `sweeps`: inside the package when installed from a wheel, beside it in a checkout."""
     here = Path(__file__).resolve().parent
@@ -109,7 +112,6 @@ def hydra_session() -> Iterator[None]:
     """Hydra initialised on our `conf/`, whatever the working directory."""
     for module in STRATEGY_MODULES:
         import_module(module)
-    ConfigStore.instance().store(name="s2d2_schema", node=RunConfig)
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(package_folder("conf")), version_base="1.3", job_name="s2d2"):
         yield
@@ -122,14 +124,14 @@ def compose(overrides: Sequence[str] = (), texts: Mapping[str, str] | None = Non
     """
     texts = texts or {}
     with hydra_session():
-        single(overrides)
+        choices, values = single(overrides)
         try:
-            node = hydra_compose("config", list(overrides))
-            for key in texts:
-                OmegaConf.update(node, key, "")
+            node = deepcopy(chosen(tuple(choices)))
+            for key, value in [*values, *((key, "") for key in texts)]:
+                OmegaConf.update(node, key, value, merge=True)
             config = OmegaConf.to_object(node)
         except HYDRA_ERRORS as error:
-            raise explain(error, *surroundings(overrides)) from error
+            raise explain(error, *surroundings(choices)) from error
     assert isinstance(config, RunConfig)
     for key, text in texts.items():
         parent, _, name = key.rpartition(".")
@@ -139,11 +141,16 @@ def compose(overrides: Sequence[str] = (), texts: Mapping[str, str] | None = Non
     return config
 
 
-def surroundings(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+@cache
+def chosen(choices: tuple[str, ...]) -> DictConfig:
+    """The tree under these group choices. Composing takes a tenth of a second, and a grid repeats few choices."""
+    return hydra_compose("config", list(choices))
+
+
+def surroundings(choices: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """For an error's sentence: every key that exists under these group choices, and each group's option."""
-    groups = [override for override in overrides if options(override.partition("=")[0])]
     try:
-        node = hydra_compose("config", groups)
+        node = chosen(tuple(choices))
     except HYDRA_ERRORS:
         return [], {}
     kinds = {group: getattr(OmegaConf.get_type(node, group), "kind", "") for group in STRATEGY_GROUPS}
@@ -222,22 +229,6 @@ def record(config: RunConfig) -> dict[str, Any]:
             plain[group] = {"kind": getattr(node, "kind", None), **plain[group]}
     plain["task"].setdefault("version", getattr(config.task, "version", None))  # a changed protocol is another run
     return plain
-
-
-def as_yaml(config: RunConfig) -> str:
-    """The recorded configuration as YAML that reads back as the same values: number-like texts stay quoted."""
-    return yaml.dump(record(config), Dumper=QuotingDumper, sort_keys=False, allow_unicode=True)
-
-
-class QuotingDumper(yaml.SafeDumper):
-    """PyYAML leaves the text 10e2 bare, and other readers take it for a number: quote all but plain words."""
-
-    def represent_text(self, text: str) -> yaml.ScalarNode:
-        plain = re.fullmatch(r"[A-Za-z][\w./-]*", text)
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
-
-
-QuotingDumper.add_representer(str, QuotingDumper.represent_text)
 
 
 def run_id(config: RunConfig) -> str:

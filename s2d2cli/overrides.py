@@ -9,6 +9,7 @@ import difflib
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -58,18 +59,36 @@ def options(group: str) -> list[str]:
     return sorted(hydra.config_loader.get_group_options(group)) if hydra else []
 
 
-def single(overrides: Iterable[str]) -> None:
-    """Refuse what is not exactly one value per key: sweep strings have their own command."""
+def single(overrides: Iterable[str]) -> tuple[list[str], list[tuple[str, Any]]]:
+    """Group choices as they are, and the other keys with their values; sweep strings have their own command."""
+    choices, values = [], []
     for override in overrides:
         parsed = parse(override)
-        key = parsed.get_key_element()
-        if options(key) and not parsed.is_sweep_override() and not isinstance(parsed.value(), str):
-            raise ConfigError(f"{override!r}: {key} takes one of {', '.join(options(key))}")
+        key, value = parsed.get_key_element(), None if parsed.is_sweep_override() else parsed.value()
         if parsed.is_sweep_override():
             raise ConfigError(
                 f"{override!r} holds several values, and this command takes one; use `s2d2 sweep {override}` to try "
                 f"each, {key}=[...] for a list, or quotes for a text with commas"
             )
+        if not is_group(key):
+            values.append((key, value))
+        elif isinstance(value, str):
+            choices.append(override)
+        else:
+            raise ConfigError(f"{override!r}: {key} takes one of {', '.join(options(key))}")
+    return choices, values
+
+
+def is_group(key: str) -> bool:
+    """Whether `key=` chooses an option rather than sets a value."""
+    return key in groups()
+
+
+@cache
+def groups() -> frozenset[str]:
+    hydra = GlobalHydra.instance().hydra
+    assert hydra is not None, "groups needs a hydra_session"
+    return frozenset(hydra.config_loader.list_groups(""))
 
 
 def axes(overrides: Iterable[str]) -> Words:
@@ -149,6 +168,8 @@ def options_with_field(group: str, name: str) -> list[str]:
 def did_you_mean(word: str, candidates: Sequence[str]) -> str:
     """`; did you mean 'x'?`, also when only the last part of a dotted key was typed; nothing when nothing is near."""
     tails = {candidate.rpartition(".")[2]: candidate for candidate in candidates}
+    if word in tails:
+        return f"; did you mean {tails[word]!r}?"
     near = difflib.get_close_matches(word, candidates, n=1) or difflib.get_close_matches(word, tails, n=1)
     return f"; did you mean {tails.get(near[0], near[0])!r}?" if near else ""
 

@@ -26,9 +26,10 @@ def eval_(
     """Measure accuracy and speed on a task; the same command again goes on where it stopped."""
     config = settings(everyday, words or []).compose()
     if print_config:
-        from s2d2cli.config import as_yaml
+        from s2d2cli.config import record
+        from s2d2cli.plain_yaml import as_yaml
 
-        typer.echo(as_yaml(config), nl=False)
+        typer.echo(as_yaml(record(config)), nl=False)
         return
     from s2d2cli.runs.evaluate import Models, evaluate
 

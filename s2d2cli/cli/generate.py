@@ -81,9 +81,10 @@ def generate(
     overrides, found = split(words or [])
     config = compose(settings(everyday, overrides, first=DEFAULTS), overrides)
     if print_config:
-        from s2d2cli.config import as_yaml
+        from s2d2cli.config import record
+        from s2d2cli.plain_yaml import as_yaml
 
-        typer.echo(as_yaml(config), nl=False)
+        typer.echo(as_yaml(record(config)), nl=False)
         return
     from s2d2cli.runs.prompts import Style
 

@@ -81,9 +81,7 @@ def announce(planned: Plan) -> None:
     models = ", ".join(dict.fromkeys(point.config.model.name for point in planned.points))
     typer.echo(f"{len(planned.points)} points on {models}, {done} of them finished.", err=True)
     if planned.duplicates:
-        typer.echo(
-            f"{planned.duplicates} combinations repeat the settings of another point and are left out.", err=True
-        )
+        typer.echo(f"left out: {planned.duplicates} with the settings of another point", err=True)
     for skipped in planned.skipped:
         typer.echo(f"left out: {' '.join(skipped.overrides)}: {skipped.reason}", err=True)
 

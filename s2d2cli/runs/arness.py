@@ -105,8 +105,11 @@ class Measured:
         found = [f"{self.tokens_per_step:.2f} tokens per step, {ties}. chance: random order inside each block."]
         if self.router != "never":
             found.append("Verified tokens come left to right by construction: this measures the router, not the model.")
-        if self.levels and self.levels[0].local_n < self.n:
-            found.append("Samples with no more than k tokens have no local@k and are left out of it.")
+        short = [str(level.k) for level in self.levels if level.local_n < self.n]
+        if short:
+            found.append(
+                f"k={', '.join(short)}: samples of no more than k tokens have no local@k and are left out of it."
+            )
         return found
 
 

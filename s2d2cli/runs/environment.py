@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return sorted(key for key in before.keys() & now.keys() if before[key] != now[key])
 
 
+@cache
 def revision() -> str | None:
     """The git revision of the checkout that runs, "+" when it was edited; None outside a checkout."""
     folder = Path(s2d2cli.__file__).resolve().parents[1]

@@ -124,7 +124,7 @@ def begin(config: RunConfig, folder: store.RunFolder, samples: list[Sample], sou
     }
     earlier = folder.record()
     if earlier is None:
-        store.start(folder, fresh, config)
+        store.start(folder, fresh)
         return Run(config, folder, samples, folder.rows(), fresh)
     if earlier["data"]["sha256"] != source.sha256:
         raise TaskDataError(

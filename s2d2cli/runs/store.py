@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from s2d2cli.config import RunConfig, as_yaml, run_id
+from s2d2cli.config import RunConfig, run_id
 from s2d2cli.errors import ConfigError
+from s2d2cli.plain_yaml import as_yaml
 
 SCHEMA = 1
 Record = dict[str, Any]
@@ -100,7 +101,7 @@ def decoder_name(preset: str, router: str) -> str:
     return preset if router == "never" and preset != "s2d2" else f"s2d2 {router}"
 
 
-def start(folder: RunFolder, record: Record, config: RunConfig) -> None:
+def start(folder: RunFolder, record: Record) -> None:
     """Write what is known before the first token: settings, data, machine, status "started"."""
-    (folder.path / "config.yaml").write_text(as_yaml(config), encoding="utf-8")
+    (folder.path / "config.yaml").write_text(as_yaml(record["config"]), encoding="utf-8")
     folder.write(record)

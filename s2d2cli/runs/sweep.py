@@ -63,15 +63,16 @@ def plan(combinations: Sequence[Sequence[str]], texts: Mapping[str, str]) -> Pla
     """Compose every combination. A grid's corner that is invalid is left out; a plan of nothing else is an error."""
     planned = Plan()
     seen: dict[str, Point] = {}
-    for overrides in combinations:
+    for overrides in map(list, combinations):
         try:
             config = compose(overrides, texts)
         except S2D2Error as error:
-            planned.skipped.append(Skipped(list(overrides), str(error)))
+            invalid = Skipped(overrides, str(error))
+            planned.skipped += [invalid] if invalid not in planned.skipped else []
             continue
         name = run_id(config)
         planned.duplicates += name in seen
-        seen.setdefault(name, Point(list(overrides), config, name))
+        seen.setdefault(name, Point(overrides, config, name))
     if not seen:
         raise ConfigError(f"no point of this sweep is valid; the first one: {planned.skipped[0].reason}")
     planned.points = by_model(list(seen.values()))

@@ -1,0 +1,175 @@
+"""Tables that compare only what was measured alike."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from s2d2cli.config import compose, record, run_id
+from s2d2cli.errors import ConfigError
+from s2d2cli.runs.report import build, find_runs
+from s2d2cli.runs.summary import ALARMS
+from s2d2cli.runs.tables import frame, markdown, remarks, terminal, write
+
+
+def run(accuracy: float, per_second: float, per_forward: float, *overrides: str, **changes) -> dict:
+    """A finished run.json; `changes` set dotted entries."""
+    config = compose(["limit=100", *overrides])
+    made = {
+        "run_id": run_id(config),
+        "status": "success",
+        "config": record(config),
+        "environment": {"cpu": "A", "threads": 2, "gpu": None, "device": "cpu", "dtype": "float32", "backend": "eager"},
+        "resumed_with": [],
+        "data": {"origin": "file", "sha256": "0" * 64, "rows": 500, "task_version": 1},
+        "samples": 100,
+        "n": 100,
+        "correct": round(100 * accuracy),
+        "accuracy": accuracy,
+        "interval": [max(0.0, accuracy - 0.1), min(1.0, accuracy + 0.1)],
+        "alarms": dict.fromkeys(ALARMS, 0),
+        "mean_tokens": 50.0,
+        "speed": {
+            "tokens_per_s": per_second,
+            "tokens_per_forward": per_forward,
+            "tokens_per_forward_interval": [per_forward - 0.1, per_forward + 0.1],
+        },
+        "error": None,
+    }
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        node = made
+        for parent in parents:
+            node = node[parent]
+        node[last] = value
+    return made
+
+
+def stored(folder: Path, *runs: dict) -> list:
+    for number, made in enumerate(runs):
+        path = folder / f"run{number}"
+        path.mkdir(parents=True)
+        (path / "run.json").write_text(json.dumps(made))
+    return find_runs([folder])
+
+
+AR = ["decoder=autoregressive"]
+DYNAMIC = ["decoder=dynamic", "decode.block_length=16"]
+
+
+@pytest.fixture(scope="module")
+def three():
+    """autoregressive, a faster and worse one, and S2D2 with both."""
+    return [
+        run(0.95, 100.0, 1.0, *AR),
+        run(0.60, 300.0, 4.0, *DYNAMIC, "unmask.threshold=0.5"),
+        run(0.50, 90.0, 2.0, *DYNAMIC, "unmask.threshold=0.9"),
+        run(0.95, 200.0, 2.5, "decode.block_length=8", alarms__truncated=3),
+    ]
+
+
+def test_fronts_speedups_and_settings(tmp_path, three):
+    report = build(stored(tmp_path, *three))
+    (table,) = report.tables
+    rows = table.rows.set_index("decoder")
+    assert list(table.rows["decoder"]) == ["s2d2 always", "autoregressive", "dynamic", "dynamic"]
+    assert list(rows["front_tokens_per_s"]) == [True, False, True, False]
+    assert list(rows["front_tokens_per_forward"]) == [True, False, True, False]
+    assert rows.loc["s2d2 always", "speedup"] == 2 and rows.loc["autoregressive", "speedup"] == 1
+    assert list(rows.loc["dynamic", "varied"]) == ["block=16 threshold=0.5", "block=16 threshold=0.9"]
+    assert rows.loc["s2d2 always", "alarms"] == "3 truncated"
+    assert "100 of 500 samples, fewer than 200: rough" in table.title
+    assert remarks(report) == ["dynamic block=16 threshold=0.9 is slower than autoregressive decoding (0.90x)."]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"environment__cpu": "B"}, "hardware"),
+        ({"environment__dtype": "bfloat16"}, "dtype"),
+        ({"samples": 50}, "samples"),
+        ({"data__sha256": "1" * 64}, "data"),
+        ({"config__task__version": 9}, "task settings"),
+        ({"config__batch_size": 1}, "batch size"),
+        ({"config__model__revision": "abc"}, "source"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_was_not_measured_alike_stands_apart(tmp_path, changes, named):
+    """Streaming-dLLM#2, DARE#11: figures from different logs in one row of points."""
+    report = build(stored(tmp_path, run(0.9, 100.0, 1.0, *AR), run(0.8, 200.0, 2.0, *DYNAMIC, **changes)))
+    assert len(report.tables) == 2
+    assert report.notes == [f"tiny_math on tiny stands in 2 tables, because {named} differ between runs."]
+    assert all(len(table.rows) == 1 and table.rows["front_tokens_per_s"].all() for table in report.tables)
+
+
+def test_speedup_compares_equal_sampling_only(tmp_path):
+    warm = run(0.9, 200.0, 2.0, *DYNAMIC, "decode.temperature=1")
+    (table,) = build(stored(tmp_path, run(0.9, 100.0, 1.0, *AR), warm)).tables
+    assert table.rows.set_index("decoder")["speedup"].isna().to_dict() == {"autoregressive": False, "dynamic": True}
+
+
+def test_failed_and_unfinished_runs_are_listed_apart(tmp_path, three):
+    error = {"type": "OutOfMemoryError", "message": "[x]", "traceback": ""}
+    started = copy.deepcopy(three[0]) | {"status": "started", "n": 7}
+    failed = copy.deepcopy(three[0]) | {"status": "error", "n": 0, "error": error}
+    folders = stored(tmp_path, started, failed, three[1])
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "run.json").write_text('{"status": "succ')
+    report = build(find_runs([tmp_path]))
+    assert len(report.tables[0].rows) == 1 and len(folders) == 3
+    assert [line.partition(": ")[2] for line in report.unfinished] == [
+        "started, 7 of 100 samples",
+        "error, 0 of 100 samples, OutOfMemoryError: [x]",
+        "run.json cannot be read",
+    ]
+
+
+def test_a_run_without_a_measured_speed_is_on_no_front(tmp_path):
+    slow = run(0.9, 100.0, 1.0, *AR, speed__tokens_per_s=None)
+    (table,) = build(stored(tmp_path, slow, run(0.5, 50.0, 2.0, *DYNAMIC))).tables
+    assert table.rows.set_index("decoder")["front_tokens_per_s"].to_dict() == {"autoregressive": False, "dynamic": True}
+    assert table.rows["speedup"].isna().all()
+
+
+def test_files(tmp_path, three):
+    """coval#411: the files name the points of the front; each row names its run folder."""
+    report = build(stored(tmp_path / "runs", *three))
+    files = write(report, tmp_path / "out")
+    assert [file.name for file in files] == [
+        "report.md",
+        "report.csv",
+        "pareto-1-tiny_math-tiny.png",
+        "pareto-1-tiny_math-tiny.svg",
+    ]
+    table = pd.read_csv(tmp_path / "out" / "report.csv")
+    assert list(table["front_tokens_per_s"]) == [True, False, True, False] and table["folder"].is_unique
+    assert (table["config.decode.block_length"] == [8, 1, 16, 16]).all()
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "| s2d2 always" in text and "200.0*" in text and "slower than autoregressive" in text
+    assert files[2].read_bytes().startswith(b"\x89PNG") and "autoregressive" in files[3].read_text()
+
+
+def test_terminal_table_fits_eighty_columns(tmp_path, three):
+    report = build(stored(tmp_path, *three))
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(terminal(report.tables[0], 80))
+    text = console.export_text()
+    for words in ("s2d2 always", "block=16 threshold=0.5", "0.85-1.00", "300.0*", "3.00x", "4.00*"):
+        assert words in text
+    assert "…" not in text
+    assert len(frame(report)) == 4 and "3 truncated" in markdown(report)
+
+
+def test_folders_may_be_runs_or_hold_runs(tmp_path, three):
+    stored(tmp_path, *three[:2])
+    assert len(find_runs([tmp_path, tmp_path / "run0"])) == 2
+    assert len(find_runs([tmp_path / "run1"])) == 1
+    with pytest.raises(ConfigError, match="no folder 'nowhere'"):
+        find_runs([Path("nowhere")])

@@ -1,0 +1,359 @@
+"""The five commands as a user meets them: words in; text, files and an exit code out."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from s2d2cli.cli import main
+from s2d2cli.cli.words import Everyday, is_override, settings
+from tests.runs import doubles
+
+
+class Run:
+    """Runs the command line in this process and keeps what it printed."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def __call__(self, *words: str) -> int:
+        self.capsys.readouterr()
+        try:
+            main(list(words))
+            code = 0
+        except SystemExit as leaving:
+            code = leaving.code if isinstance(leaving.code, int) else int(bool(leaving.code))
+        self.out, self.err = self.capsys.readouterr()
+        return code
+
+
+@pytest.fixture
+def s2d2(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    return Run(capsys)
+
+
+@pytest.fixture
+def decoders(monkeypatch):
+    return doubles.use(monkeypatch)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+# Words
+
+
+KNOWN = ("model", "decode", "router", "seed", "task", "experiment")
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("router=min_span", True),
+        ("decode.block_length=8", True),
+        ("+decode.new=3", True),
+        ("~router", True),
+        ("rooter=min_span", True),  # mistyped, and told so
+        ("task.prompt=say {question} twice", True),
+        ("What is 2+2=?", False),
+        ("x = 3, what is x + 1?", False),
+        ("x=3, what is x + 1?", False),
+        ("hello", False),
+        ("2+2=", False),
+        ("~ about seven", False),
+        ("", False),
+    ],
+)
+def test_prompt_or_override(word, expected):
+    assert is_override(word, KNOWN) is expected
+
+
+def test_options_come_first_and_overrides_win():
+    chosen = settings(
+        Everyday(router="never", seed="3", results="a=b, #"), ["router=always"], first=["limit=9", "seed=1"]
+    )
+    assert chosen.overrides == ["limit=9", "seed=3", "router=always"] and chosen.texts == {"results": "a=b, #"}
+
+
+def test_model_may_be_a_name_a_folder_or_a_hub_id(s2d2, tmp_path):
+    folder = tmp_path / "epoch=1,step #2"
+    folder.mkdir()
+    for word, source, name in (
+        ("sdar-8b", "JetLM/SDAR-8B-Chat", "sdar-8b"),
+        (f"./{folder.name}", str(folder), folder.name),
+        ("owner/some-model", "owner/some-model", "some-model"),
+    ):
+        assert s2d2("eval", "--model", word, "--print-config") == 0
+        assert yaml.safe_load(s2d2.out)["model"]["source"] == source
+        assert yaml.safe_load(s2d2.out)["model"]["name"] == name
+
+
+# Errors: exit code 2 and one sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["generate", "hi", "router=min_spam"], "did you mean 'min_span'?"),
+        (["generate", "rooter=min_span"], "did you mean 'router'? (if 'rooter=min_span' is the prompt: --prompt"),
+        (["generate", "hi", "-b", "4,8"], "use `s2d2 sweep decode.block_length=4,8`"),
+        (["generate", "one", "two"], "one prompt at a time, got 'one' and 'two'"),
+        (["generate", ""], "a prompt must hold some text"),
+        (["generate"], "a prompt must hold some text"),  # an empty pipe
+        (["generate", "--messages", "none.json"], "cannot read 'none.json': No such file"),
+        (["generate", "--input", "none.jsonl"], "cannot read 'none.jsonl': No such file"),
+        (["generate", "x" * 600], "does not fit the context of 512"),
+        (["generate", "hi", "--model", "tinny"], "did you mean 'tiny'?"),
+        (["generate", "hi", "--model", "./nowhere"], "no folder './nowhere'"),
+        (["eval", "decode.block_length=abc"], "could not be converted to Integer"),
+        (["eval", "--limit", "0"], "limit must be at least 1"),
+        (["eval", "hello"], "cannot read the override 'hello'"),
+        (["eval", "task=echo", "task.code=true"], "allow it with --allow-code-execution"),
+        (["sweep", "paretto_tiny"], "did you mean 'pareto_tiny'?"),
+        (["sweep", "seed=interval(0,1)", "limit=1,2"], "continuous range"),
+        (["sweep", "task=echo", "decode.denoising_steps=0,-1"], "no point of this sweep is valid"),
+        (["sweep", "a.yaml", "b.yaml"], "one sweep file at a time"),
+        (["arness", "--task", "tiny_mat"], "did you mean 'tiny_math'?"),
+        (["report", "nowhere"], "no folder 'nowhere' with runs"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_bad_input(s2d2, decoders, words, sentence):
+    assert s2d2(*words) == 2
+    assert sentence in s2d2.err and s2d2.out == ""
+    assert s2d2.err.startswith("error: ") and s2d2.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["eval", "--limt", "5"], ["evla"], ["generate", "hi", "--modle", "x"]])
+def test_unknown_options_and_commands(s2d2, words):
+    """microsoft/MLOS#112: pass-through parsing ignored a mistyped option."""
+    assert s2d2(*words) == 2
+    assert "No such" in s2d2.err and "Traceback" not in s2d2.err
+
+
+def test_debug_shows_the_traceback_anywhere_on_the_line(s2d2):
+    for words in (["--debug", "report", "nowhere"], ["report", "nowhere", "--debug"]):
+        with pytest.raises(Exception, match="no folder 'nowhere'"):
+            main(words)
+
+
+def test_runtime_error_is_one_line_with_its_brackets(s2d2, monkeypatch):
+    doubles.use(monkeypatch, fail_at="echo/5")
+    assert s2d2("eval", "task=echo", "batch_size=1") == 1
+    assert s2d2.err == "error: RuntimeError: out of memory [on purpose] (--debug shows the traceback)\n"
+
+
+def test_ctrl_c_before_work_begins(s2d2, monkeypatch):
+    monkeypatch.setattr("s2d2cli.config.compose", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert s2d2("eval") == 130 and "Traceback" not in s2d2.err
+
+
+def test_version(s2d2):
+    assert s2d2("--version") == 0 and s2d2.out.startswith("s2d2 0.")
+
+
+# generate
+
+
+def test_one_prompt_in_a_pipe(s2d2, decoders):
+    assert s2d2("generate", "router=min_span", "2+2=?", "router.tau_span=4", "--max-new-tokens", "40") == 0
+    assert s2d2.out == "2+2=?\n"
+    assert s2d2.err == "6 tokens, 4 forwards, 1.50 tokens per forward, 12.0 tokens per second\n"
+    assert decoders[0].config.router.tau_span == 4 and decoders[0].config.decode.max_new_tokens == 40
+
+
+def test_prompts_that_look_like_overrides(s2d2, decoders):
+    assert s2d2("generate", "--prompt", "router=always") == 0 and s2d2.out == "ROUTER=ALWAYS\n"
+    assert s2d2("generate", "seed=2", "--", "--help me=?") == 0 and s2d2.out == "--HELP ME=?\n"
+    assert decoders[-1].config.seed == 2
+
+
+def test_prompt_from_a_pipe(s2d2, decoders, monkeypatch):
+    for words in (["generate"], ["generate", "-"]):
+        monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe"))
+        assert s2d2(*words) == 0 and s2d2.out == "FROM A PIPE\n"
+
+
+def test_json_object(s2d2, decoders):
+    assert s2d2("generate", "hi", "--json") == 0
+    answer = json.loads(s2d2.out)
+    assert answer["text"] == "HI" and answer["tokens"] == 3 and answer["finish"] == "stop"
+    assert answer["forwards"] == {"prefill": 1, "draft": 2} and answer["tokens_per_forward"] == 1
+    assert answer["seconds"] == 0.5 and answer["model"] == "tiny"
+
+
+def test_system_prompt_raw_text_and_turns(s2d2, decoders, monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(doubles.ByteModel, "encode", lambda self, text: seen.append(text) or list(text.encode()))
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
+    (tmp_path / "turns.json").write_text(json.dumps(turns))
+    assert s2d2("generate", "hi", "--system", "be brief") == 0
+    assert s2d2("generate", "hi", "--raw") == 0
+    assert s2d2("generate", "--messages", "turns.json") == 0 and s2d2.out == "C\n"
+    assert seen == ["<system>be brief<user>hi<assistant>", "hi", "<user>a<assistant>b<user>c<assistant>"]
+    assert s2d2("generate", "--messages", "turns.json", "--raw") == 2 and "leave out --raw" in s2d2.err
+
+
+def test_a_file_of_prompts(s2d2, decoders, tmp_path):
+    rows = [{"prompt": "one"}, {"id": "b", "messages": [{"role": "user", "content": "two"}]}, {"prompt": "three"}]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    assert s2d2("generate", "--input", "in.jsonl", "--output", "out.jsonl", "batch_size=2") == 0
+    written = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [(row["id"], row["prompt"], row["text"]) for row in written] == [
+        ("1", "one", "ONE"),
+        ("b", "two", "TWO"),
+        ("3", "three", "THREE"),
+    ]
+    assert decoders[0].calls == [["1", "b"], ["3"]]
+    assert "14 tokens" in s2d2.err and s2d2.out == ""
+    assert s2d2("generate", "--input", "in.jsonl", "--output", "out.jsonl") == 2
+    assert "choose another --output" in s2d2.err and len((tmp_path / "out.jsonl").read_text().splitlines()) == 3
+    assert s2d2("generate", "--input", "in.jsonl") == 0 and len(s2d2.out.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("{", "line 2: must be a JSON object"),
+        ('{"text": "x"}', 'line 2: must hold either "prompt" or "messages"'),
+        ('{"prompt": 3}', 'line 2: "prompt" must be text, got int'),
+        ('{"prompt": " "}', "line 2 holds none"),
+        ('{"id": 1, "prompt": "x"}', "'1' stands there twice"),
+        ('{"messages": []}', "messages must be a list"),
+        ('{"messages": [{"role": "robot", "content": "x"}]}', "with role system, user, assistant"),
+        ('{"messages": [{"role": "assistant", "content": "x"}]}', "the last message must be the user's"),
+    ],
+)
+def test_bad_rows(s2d2, decoders, tmp_path, line, sentence):
+    (tmp_path / "in.jsonl").write_text('{"prompt": "fine"}\n' + line + "\n")
+    assert s2d2("generate", "--input", "in.jsonl") == 2
+    assert sentence in s2d2.err and decoders == []
+
+
+def test_a_conversation_on_a_terminal(s2d2, decoders, monkeypatch):
+    seen = []
+    monkeypatch.setattr(doubles.ByteModel, "encode", lambda self, text: seen.append(text) or list(text.encode()))
+    monkeypatch.setattr("sys.stdin", Terminal("first\nsecond\n\nnever read\n"))
+    assert s2d2("generate", "--system", "s") == 0
+    assert "FIRST\n" in s2d2.out and "SECOND\n" in s2d2.out
+    assert seen == ["<system>s<user>first<assistant>", "<system>s<user>first<assistant>FIRST<user>second<assistant>"]
+
+
+def test_streaming_prints_each_character_once(monkeypatch):
+    from s2d2cli.runs.prompts import pieces
+
+    assert list(pieces(["", "a", "a\ufffd", "aé", "aé", "aé b"])) == ["a", "é", " b"]
+
+
+def test_print_config_loads_no_model(s2d2, monkeypatch):
+    monkeypatch.setattr("s2d2cli.models.load_model", None)
+    for command in ("generate", "eval"):
+        assert s2d2(command, "--print-config", "decode.block_length=8") == 0
+        assert yaml.safe_load(s2d2.out)["decode"]["denoising_steps"] == 8
+
+
+# eval, sweep, arness, report
+
+
+def test_eval_prints_a_table_and_goes_on(s2d2, decoders):
+    assert s2d2("eval", "task=echo", "--limit", "4") == 0
+    for words in ("accuracy", "0.500, 95 % interval 0.150-0.850", "2 of 4", "fewer than 200", "warm-up", "not counted"):
+        assert words in s2d2.out
+    assert s2d2("eval", "task=echo", "--limit", "4") == 0
+    assert "4 samples were there already, 0 decoded now." in s2d2.out
+    assert s2d2("eval", "task=echo", "limit=4", "--json") == 0
+    assert json.loads(s2d2.out)["accuracy"] == 0.5
+
+
+def test_sweep_then_report(s2d2, decoders, tmp_path):
+    words = ("sweep", "task=echo", "decode.block_length=4,8,4", "decode.denoising_steps=2,8")
+    assert s2d2(*words) == 0
+    assert "3 points on tiny, 0 of them finished." in s2d2.err
+    assert "left out: 1 with the settings of another point" in s2d2.err
+    assert s2d2.err.count("left out: task=echo decode.block_length=4 decode.denoising_steps=8") == 1
+    assert "s2d2 always block=8 steps=2" in " ".join(s2d2.out.split())
+    assert "results/report/sweep/report.csv" in s2d2.out
+    assert s2d2(*words) == 0 and "3 of them finished" in s2d2.err and len(decoders) == 3
+    assert s2d2("report", "--out", "r") == 0
+    assert {file.suffix for file in (tmp_path / "r").iterdir()} == {".csv", ".md", ".png", ".svg"}
+
+
+def test_dry_run_decodes_nothing(s2d2, decoders, tmp_path):
+    assert s2d2("sweep", "task=echo", "seed=1,2", "--dry-run") == 0
+    assert len(s2d2.out.splitlines()) == 2 and not list(tmp_path.iterdir()) and decoders == []
+
+
+def test_failed_point_does_not_stop_the_others(s2d2, monkeypatch):
+    """hydra#2551, #2284: shown at once, named at the end, exit code 1."""
+    made = doubles.use(monkeypatch)
+    usual = doubles.EchoDecoder.generate
+
+    def generate(self, model, requests):
+        if self.config.seed == 2:
+            raise RuntimeError("out of memory [on purpose]")
+        return usual(self, model, requests)
+
+    monkeypatch.setattr(doubles.EchoDecoder, "generate", generate)
+    assert s2d2("sweep", "task=echo", "seed=1,2,3") == 1
+    assert "[2/3] failed task=echo seed=2: RuntimeError: out of memory [on purpose]" in s2d2.err
+    assert s2d2.err.rstrip().endswith("failed: task=echo seed=2: RuntimeError: out of memory [on purpose]")
+    assert "error, 0 of 6 samples, RuntimeError" in s2d2.out and len(made) == 3
+    monkeypatch.setattr(doubles.EchoDecoder, "generate", usual)
+    assert s2d2("sweep", "task=echo", "seed=1,2,3") == 0 and len(made) == 4
+
+
+def test_interrupted_sweep(s2d2, monkeypatch):
+    import os
+    import signal
+
+    doubles.use(monkeypatch)
+    usual = doubles.EchoDecoder.generate
+
+    def generate(self, model, requests):
+        if len(self.calls) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return usual(self, model, requests)
+
+    monkeypatch.setattr(doubles.EchoDecoder, "generate", generate)
+    assert s2d2("sweep", "task=echo", "seed=1,2", "batch_size=2") == 130
+    assert "stopping after this batch" in s2d2.err and "started, 2 of 6 samples" in s2d2.out
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_sweep_without_an_axis_runs_the_router_s_grid(s2d2):
+    assert s2d2("sweep", "router=min_span", "--dry-run") == 0
+    assert "runs the grid of sweeps/router_min_span.yaml" in s2d2.err and "points on tiny" in s2d2.err
+    points = s2d2.out.splitlines()
+    assert "decoder=autoregressive" in points[0] and "router" not in points[0]
+    assert all("router=min_span" in point for point in points[1:])
+    assert s2d2("sweep", "--dry-run") == 0 and "sweeps/default.yaml" in s2d2.err
+
+
+def test_arness_prints_and_gives_json(s2d2, decoders):
+    assert s2d2("arness", "task=echo", "-b", "4") == 0
+    assert "AR-ness@k, mean of 6 samples, block length 4" in s2d2.out and "1.86 tokens per step" in s2d2.out
+    assert decoders[0].config.decoder == "static" and decoders[0].config.limit == 50
+    assert s2d2("arness", "task=echo", "--json") == 0
+    levels = json.loads(s2d2.out)["levels"]
+    assert [level["k"] for level in levels] == [1, 2, 3, 4]
+    assert levels[0]["global_optimistic"] == 1 > levels[0]["global_expected"]
+
+
+def test_report_without_runs(s2d2, tmp_path):
+    (tmp_path / "results").mkdir()
+    assert s2d2("report") == 0 and "No finished run to report on" in s2d2.out
+    assert not (tmp_path / "results" / "report").exists()
+
+
+def test_working_directory_does_not_change(s2d2, decoders):
+    before = Path.cwd()
+    s2d2("eval", "task=echo", "limit=2")
+    assert Path.cwd() == before and (before / "results").is_dir()

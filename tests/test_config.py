@@ -1,0 +1,134 @@
+"""What can be typed, what it becomes, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from s2d2cli.config import compose, names_of, package_folder, record, run_id
+from s2d2cli.errors import ConfigError
+from s2d2cli.plain_yaml import as_yaml
+
+MISTAKES = {
+    "router=min_spam": "did you mean 'min_span'?",
+    "rooter=min_span": "no setting 'rooter'; did you mean 'router'?",
+    "decode.blocklength=8": "no 'blocklength' in decode; did you mean 'decode.block_length'?",
+    "block_length=8": "no setting 'block_length'; did you mean 'decode.block_length'?",
+    "decode.block_length=abc": "decode.block_length cannot take this value: Value 'abc' of type 'str'",
+    "decode.block_length=4.5": "decode.block_length cannot take this value: Value '4.5' of type 'float'",
+    "decode.block_length=4,8": "use `s2d2 sweep decode.block_length=4,8`",
+    "limit=interval(0,1)": "holds several values",
+    "router=always,never": "use `s2d2 sweep router=always,never`",
+    "decode.block_length=0": "decode.block_length must be at least 1, got 0",
+    "decode.denoising_steps=17": "must lie between 1 and decode.block_length=16, got 17",
+    "decode.temperature=-1": "decode.temperature must be 0 (greedy) or more, got -1",
+    "decode.temperature=inf": "decode.temperature must be 0 (greedy) or more, got inf",
+    "decode.top_p=0": "decode.top_p must lie in (0, 1], got 0",
+    "decode.top_p=null": "decode.top_p cannot take this value",
+    "decode.context=forward": "decode.context must be one of block, causal",
+    "batch_size=0": "batch_size must be at least 1, got 0",
+    "limit=0": "limit must be at least 1 or left out, got 0",
+    "x==[1": "cannot read the override 'x==[1'",
+    "hello": "cannot read the override 'hello'",
+    "~router": "'~router' would delete a setting",
+    "+decode.newkey=3": "'+decode.newkey=3' would add a setting",
+    "++decode.block_length=3": "leave out '+' to set decode.block_length",
+    "hydra.run.dir=x": "sets up Hydra itself",
+    "hydra/launcher=ray": "sets up Hydra itself",
+    "router=null": "router takes one of always, ",
+    "router={tau_span: 3}": "router takes one of always, ",
+    "router.tau_span=4": "router.tau_span is a setting of router=min_span, but router is always here",
+    "model=custom": "model.source must be given",
+    "seed=${sead}": "seed refers to something that is not there",
+    "task=gms8k": "did you mean 'gsm8k'?",
+}
+
+
+@pytest.mark.parametrize("override", MISTAKES)
+def test_a_mistake_gets_one_sentence(override):
+    with pytest.raises(ConfigError) as caught:
+        compose([override])
+    assert MISTAKES[override] in str(caught.value)
+    assert "\n" not in str(caught.value) and "append" not in str(caught.value) and "multirun" not in str(caught.value)
+
+
+def test_autoregressive_means_block_length_one():
+    with pytest.raises(ConfigError, match="decoder=autoregressive means decode.block_length=1, got 8"):
+        compose(["decoder=autoregressive", "decode.block_length=8"])
+
+
+@pytest.mark.parametrize(
+    "file", sorted(package_folder("conf").glob("*/*.yaml")), ids=lambda f: f"{f.parent.name}={f.stem}"
+)
+def test_every_file_of_conf_composes(file):
+    source = ["model.source=x"] if file.stem == "custom" else []
+    config = compose([f"{file.parent.name}={file.stem}", *source])
+    if file.parent.name in ("model", "decoder"):  # the name in the file is the file's name
+        assert {"model": config.model.name, "decoder": config.decoder}[file.parent.name] == file.stem
+
+
+@pytest.mark.parametrize("group", ["router", "unmask", "estimator", "verifier", "task"])
+def test_every_registered_option_composes(group):
+    assert names_of(group)
+    for name in names_of(group):
+        assert record(compose([f"{group}={name}"]))[group]["kind"] == name
+
+
+def test_preset_yields_to_what_is_typed():
+    config = compose(["decoder=s2d2", "router=min_span", "router.tau_span=4", "decode.block_length=8"])
+    assert (config.router.kind, config.router.tau_span, config.decode.denoising_steps) == ("min_span", 4, 8)
+
+
+@given(st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1))
+@settings(max_examples=15, deadline=None)
+def test_paths_arrive_as_typed(text):
+    """hydra#1577, #2705, #2891: `=`, `#`, non-ASCII and `${` in a path."""
+    config = compose(["model=custom"], {"model.source": text, "results": text})
+    assert config.model.source == config.results == text
+
+
+@pytest.mark.parametrize(
+    "text", ["runs/epoch=999.ckpt", "a,b", "#1", "模型", "${oc.env:HOME}", 'it\'s "x"\\', "~/m [x]"]
+)
+def test_awkward_paths_arrive_as_typed(text):
+    assert compose(["model=custom"], {"model.source": text}).model.source == text
+
+
+def test_run_id_knows_settings_and_ignores_labels():
+    base = compose([])
+    assert run_id(base) == run_id(compose(["results=elsewhere"])) == run_id(compose(["decode.block_length=16"]))
+    ids = {
+        run_id(compose([o])) for o in ("seed=1", "limit=5", "router=never", "decode.temperature=0.5", "dtype=float16")
+    }
+    assert len(ids) == 5 and run_id(base) not in ids
+
+
+def test_record_is_plain_json_and_names_every_strategy():
+    plain = record(compose([]))
+    assert json.loads(json.dumps(plain)) == plain
+    assert all(plain[group]["kind"] for group in ("router", "unmask", "estimator", "verifier", "task"))
+    assert plain["task"]["version"] >= 1  # a changed protocol is another run
+
+
+def test_yaml_reads_back_as_the_same_values():
+    """omegaconf#296: a text like 10e2 came back as a number."""
+    texts = {"model.source": "10e2", "model.name": "on", "results": "0x1: #"}
+    config = compose(["model=custom", "model.stop_tokens=['1_0','null']"], texts)
+    written = as_yaml(record(config))
+    assert yaml.safe_load(written) == record(config)
+    assert OmegaConf.to_container(OmegaConf.create(written)) == record(config)
+
+
+def test_wheel_and_checkout_find_conf(tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "s2d2cli"
+    package.mkdir(parents=True)
+    monkeypatch.setattr("s2d2cli.config.__file__", str(package / "config.py"))
+    assert package_folder("conf") == package / "conf"
+    (tmp_path / "site-packages" / "pyproject.toml").touch()
+    assert package_folder("conf") == Path(tmp_path / "site-packages" / "conf")
