@@ -7,9 +7,9 @@ exception, and printing what a passing program would print: "pass" needs a rando
 the last test.
 
 Not covered: this is a guard against accidents, not against an attacker. The program has the rights of the user who runs
-s2d2: it can use the network, read and write that user's files, signal that user's processes, fill the disk with many
-files, and a program that looks for the nonce in its own process can find it. The process limit does not bind root.
-Run untrusted models inside a container.
+s2d2: it can use the network, read and write that user's files, signal that user's processes, and fill the disk with
+many files. A program that looks for the nonce in its own process can find it, and one that keeps forking out of its
+group faster than it is swept up can escape. The process limit does not bind root. Run untrusted models in a container.
 
 Not `python -I`: that would ignore PYTHONHASHSEED, and sets would be ordered differently in every run. The environment
 is built here from nothing, the working directory is new and empty, and `-s` leaves out the user's packages, which
@@ -40,6 +40,8 @@ FAILURES = ("assert", "error", "syntax", "memory")
 MAX_REPORT = 65536
 MAX_OUTPUT = 2000
 POLL_S = 0.02
+QUIET_SWEEPS = 2  # one can miss a process that is born while its parent, seen last, has just gone
+MAX_SWEEP_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -169,14 +171,14 @@ def kill_all(process: subprocess.Popen[bytes], work: Path, mark: str) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    for _ in range(20):
+    quiet = 0
+    deadline = time.monotonic() + MAX_SWEEP_S
+    while quiet < QUIET_SWEEPS and time.monotonic() < deadline:
         strays = stray_processes(work, mark)
-        if not strays:
-            return
+        quiet = 0 if strays else quiet + 1
         for pid in strays:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.005)
 
 
 def stray_processes(work: Path, mark: str) -> list[int]:
