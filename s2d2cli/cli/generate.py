@@ -192,4 +192,5 @@ def ask() -> str:
     try:
         return input("> ").strip()
     except EOFError:
+        typer.echo(err=True)
         return ""

@@ -40,7 +40,8 @@ def hardware(env: dict[str, Any]) -> str:
     """The machine in a few words, for tables: what did the computing."""
     if env.get("device") == "cuda":
         return str(env.get("gpu"))
-    return f"{env.get('cpu')}, {env.get('threads')} threads"
+    threads = env.get("threads")
+    return f"{env.get('cpu')}, {threads} {'thread' if threads == 1 else 'threads'}"
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

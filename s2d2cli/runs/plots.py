@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure  # not pyplot: no display is needed, or looked for
+from matplotlib.patheffects import withStroke
 
 from s2d2cli.runs.pareto import steps
 from s2d2cli.runs.report import ACCURACY, SPEEDS, Metric, Table
@@ -53,8 +54,7 @@ def styles_for(rows: pd.DataFrame) -> dict[str, tuple[str, str]]:
 
 def panel(axes: Any, rows: pd.DataFrame, metric: Metric, styles: dict[str, tuple[str, str]]) -> None:
     """Points with their intervals, and the front of exactly these two axes as a step line."""
-    x, y = steps(rows[metric.key], rows[ACCURACY.key], rows[f"front_{metric.key}"].to_numpy())
-    axes.step(x, y, where="pre", color="#777777", linewidth=1.2, zorder=1, label="Pareto front")
+    draw_front(axes, rows, metric)
     for name, (color, marker) in styles.items():
         mine = rows[rows["decoder"] == name].dropna(subset=[metric.key, ACCURACY.key])
         bars = {
@@ -64,13 +64,21 @@ def panel(axes: Any, rows: pd.DataFrame, metric: Metric, styles: dict[str, tuple
         size = 11 if marker == "*" else 7
         axes.errorbar(
             mine[metric.key], mine[ACCURACY.key], **bars, fmt=marker, color=color, markersize=size, label=name,
-            elinewidth=0.7, alpha=0.85, ecolor=(color, 0.35), zorder=3,
+            elinewidth=0.8, ecolor=(color, 0.3), zorder=3,
         )  # fmt: skip
     label_front(axes, rows, metric)
     axes.set_xlabel(metric.label)
     axes.grid(color="#eeeeee")
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def draw_front(axes: Any, rows: pd.DataFrame, metric: Metric) -> None:
+    """A step line through the front, led on to the edges of the data, so that a front of one point shows too."""
+    x, y = steps(rows[metric.key], rows[ACCURACY.key], rows[f"front_{metric.key}"].to_numpy())
+    if len(x):
+        line = [rows[metric.key].min(), *x, x[-1]], [y[0], *y, rows[ACCURACY.key].min()]
+        axes.step(*line, where="pre", color="#777777", linewidth=1.2, zorder=1, label="Pareto front")
 
 
 def x_bars(rows: pd.DataFrame, metric: Metric) -> list[pd.Series] | None:
@@ -83,7 +91,9 @@ def x_bars(rows: pd.DataFrame, metric: Metric) -> list[pd.Series] | None:
 def label_front(axes: Any, rows: pd.DataFrame, metric: Metric) -> None:
     """Name the front's points, inside the panel; the table has the others."""
     middle = (rows[metric.key].min() + rows[metric.key].max()) / 2
-    for _, row in rows[rows[f"front_{metric.key}"]].iterrows():
-        side = {"ha": "right", "xytext": (-6, 6)} if row[metric.key] > middle else {"ha": "left", "xytext": (6, 6)}
-        words, place = row["varied"].replace("=", " "), (row[metric.key], row[ACCURACY.key])
-        axes.annotate(words, place, textcoords="offset points", fontsize=7.5, **side)
+    marked = rows[rows[f"front_{metric.key}"]]
+    labels = {(row["varied"].replace("=", " "), row[metric.key], row[ACCURACY.key]) for _, row in marked.iterrows()}
+    for words, x, y in sorted(labels):
+        side = {"ha": "right", "xytext": (-6, 6)} if x > middle else {"ha": "left", "xytext": (6, 6)}
+        halo = [withStroke(linewidth=2.5, foreground="white")]
+        axes.annotate(words, (x, y), textcoords="offset points", fontsize=7.5, path_effects=halo, zorder=2, **side)
