@@ -357,3 +357,19 @@ def test_working_directory_does_not_change(s2d2, decoders):
     before = Path.cwd()
     s2d2("eval", "task=echo", "limit=2")
     assert Path.cwd() == before and (before / "results").is_dir()
+
+
+def test_the_shipped_model_end_to_end(s2d2):
+    """No stand-ins: the same command twice decodes once, and S2D2 keeps to the autoregressive answers."""
+    words = ("-m", "tiny", "--task", "tiny_math", "--limit", "3", "-n", "24", "--batch-size", "2")
+    assert s2d2("eval", *words, "decoder=autoregressive", "--json") == 0
+    plain = json.loads(s2d2.out)
+    assert plain["status"] == "success" and plain["n"] == 3 and plain["alarms"]["mask_token"] == 0
+    assert plain["environment"]["device"] == "cpu" and plain["speed"]["tokens_per_s"] > 0
+    assert s2d2("eval", *words, "decode.block_length=8", "--json") == 0
+    assert json.loads(s2d2.out)["speed"]["tokens"] == plain["speed"]["tokens"]
+    texts = [
+        {row["id"]: row["text"] for row in map(json.loads, file.read_text().splitlines())}
+        for file in Path("results").glob("*/samples.jsonl")
+    ]
+    assert len(texts) == 2 and texts[0] == texts[1]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from s2d2cli.cli.screen import screen
 from s2d2cli.cli.words import Everyday, Overrides, settings, shared
 
 DEFAULTS = ("decoder=static", "limit=50")  # one token a step: what both papers measured
@@ -28,8 +29,6 @@ def arness(
 
         typer.echo(json.dumps(report.plain(), indent=1))
         return
-    from rich.console import Console
-
-    Console().print(table(report))
+    screen().print(table(report))
     for remark in report.remarks:
         typer.echo(remark)

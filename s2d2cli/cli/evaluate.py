@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from s2d2cli.cli.screen import screen
 from s2d2cli.cli.words import Everyday, Overrides, settings, shared
 
 AllowCode = Annotated[
@@ -46,11 +47,9 @@ def eval_(
 
 def show(outcome: Any) -> None:
     """A small table, and what to do about an unfinished run."""
-    from rich.console import Console
-
     from s2d2cli.runs.tables import outcome_table
 
-    Console().print(outcome_table(outcome.record))
+    screen().print(outcome_table(outcome.record))
     if outcome.resumed:
         typer.echo(f"{outcome.resumed} samples were there already, {outcome.decoded} decoded now.")
     if outcome.interrupted:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from s2d2cli.cli.screen import screen
 
 if TYPE_CHECKING:
     from s2d2cli.runs.store import RunFolder
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 Folders = Annotated[
     list[Path] | None, typer.Argument(metavar="[FOLDER]...", help="Run folders, or folders of them.  \\[results]")
 ]
-PIPE_WIDTH = 140  # of a file or pipe, which has none itself
 
 
 def report(
@@ -30,13 +30,11 @@ def report(
 
 def show(folders: Sequence[RunFolder], out: Path) -> None:
     """Print the tables of these runs, write the files, and say where they are."""
-    from rich.console import Console
-
     from s2d2cli.runs.report import build
     from s2d2cli.runs.tables import LEGEND, remarks, terminal, write
 
     built = build(folders)
-    console = Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
+    console = screen()
     for table in built.tables:
         console.print(terminal(table, console.width))
         console.print()

@@ -37,6 +37,7 @@ PER_FORWARD = Metric("tokens_per_forward", "tokens/forward", "new tokens per for
 SPEEDS = (THROUGHPUT, PER_FORWARD)
 PROTOCOL = ("task", "task_settings", "data", "samples", "model", "source", "hardware", "dtype", "backend", "batch_size")
 SHORT = {"decode.block_length": "block", "decode.denoising_steps": "steps"}  # long names make tables wide
+SHARED = ("decode.temperature", "decode.top_k", "decode.top_p", "decode.max_new_tokens", "seed")
 HIDDEN = ("decoder", "results", "task", "model", "device", "dtype", "backend", "batch_size", "limit")
 
 
@@ -169,17 +170,20 @@ def completed(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def varied(rows: pd.DataFrame) -> list[str]:
-    """For each row its block length and what differs between the rows of its decoder."""
+    """For each row its block length, what differs between the rows of its decoder, and how it samples if that does."""
     texts = []
-    for _, row in rows.iterrows():
-        peers = rows.loc[rows["decoder"] == row["decoder"], "settings"]
-        mine = row["settings"]
-        keys = [key for key in mine if len({str(peer.get(key)) for peer in peers}) > 1]
+    for decoder, mine in zip(rows["decoder"], rows["settings"], strict=True):
+        peers = rows.loc[rows["decoder"] == decoder, "settings"]
+        differing = [key for key in mine if differs(key, peers) or (key in SHARED and differs(key, rows["settings"]))]
         steps_given = mine["decode.denoising_steps"] != mine["decode.block_length"]
         shown = ["decode.block_length"] + (["decode.denoising_steps"] if steps_given else [])
-        shown += [key for key in keys if key not in ("decode.block_length", "decode.denoising_steps")]
+        shown += [key for key in differing if key not in SHORT]
         texts.append(" ".join(f"{SHORT.get(key, key.rpartition('.')[2])}={mine[key]}" for key in shown))
     return texts
+
+
+def differs(key: str, settings: Iterable[Record]) -> bool:
+    return len({str(one.get(key)) for one in settings}) > 1
 
 
 def speedups(rows: pd.DataFrame) -> list[float | None]:

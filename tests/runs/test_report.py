@@ -113,6 +113,7 @@ def test_speedup_compares_equal_sampling_only(tmp_path):
     warm = run(0.9, 200.0, 2.0, *DYNAMIC, "decode.temperature=1")
     (table,) = build(stored(tmp_path, run(0.9, 100.0, 1.0, *AR), warm)).tables
     assert table.rows.set_index("decoder")["speedup"].isna().to_dict() == {"autoregressive": False, "dynamic": True}
+    assert list(table.rows["varied"]) == ["block=16 temperature=1.0", "block=1 temperature=0.0"]
 
 
 def test_failed_and_unfinished_runs_are_listed_apart(tmp_path, three):
