@@ -28,7 +28,7 @@ def golden_model() -> ModelAdapter:
     return load_model(RunConfig(model=ModelConfig(name="golden-sdar", source=source), device="cpu"))
 
 
-def make_decoder(router=None, unmask=None, verifier=None, seed=0, **settings) -> Decoder:
+def make_decoder(router=None, unmask=None, verifier=None, estimator=None, **settings) -> Decoder:
     """A decoder from stages and decode settings; what is not named is plain dynamic decoding."""
     decode = DecodeConfig(**settings)
     if decode.denoising_steps is None:
@@ -36,11 +36,11 @@ def make_decoder(router=None, unmask=None, verifier=None, seed=0, **settings) ->
     return Decoder(
         settings=decode,
         drafter=SelfDrafter(),
-        estimator=Entropy(),
+        estimator=estimator or Entropy(),
         router=router or Never(),
         verifier=verifier or SelfVerifier(),
         unmask=unmask or LowConfidenceDynamic(),
-        seed=seed,
+        seed=0,
     )
 
 

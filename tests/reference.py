@@ -83,3 +83,35 @@ def reveal(tokens: list[int], start: int, logits: torch.Tensor, quota: int, thre
         chosen = high if len(high) >= len(chosen) else chosen
     for position in chosen:
         tokens[position] = int(logits[position].argmax())
+
+
+def entropy_bounded(
+    model: ModelAdapter, prompt: list[int], max_new_tokens: int, block_length: int, gamma: float, whole_sum: bool
+) -> tuple[list[int], list[set[int]]]:
+    """Greedy, at least one token a step: (new ids, the positions that each step revealed)."""
+    tokens, end, steps = list(prompt), len(prompt) + max_new_tokens, []
+    while len(tokens) < end:
+        start = len(tokens) // block_length * block_length
+        tokens += [model.mask_id] * (start + block_length - len(tokens))
+        while model.mask_id in tokens:
+            logits = logits_of(model.network, tokens, block_causal(len(tokens), block_length), model.mask_id)
+            chosen = bounded(tokens, logits, gamma, whole_sum, model.mask_id)
+            steps.append(chosen)
+            for position in chosen:
+                tokens[position] = int(logits[position].argmax())
+    steps = [{position for position in step if position < end} for step in steps]
+    return tokens[len(prompt) : end], [step for step in steps if step]
+
+
+def bounded(tokens: list[int], logits: torch.Tensor, gamma: float, whole_sum: bool, mask: int) -> set[int]:
+    masked = [position for position, token in enumerate(tokens) if token == mask]
+    probs = {position: logits[position].double().softmax(-1) for position in masked}
+    entropy = {position: float(torch.special.entr(prob).sum()) for position, prob in probs.items()}
+    ranked = sorted(masked, key=lambda position: (entropy[position], position))
+    chosen, total = {ranked[0]}, 0.0
+    for position in ranked:
+        if total + (entropy[position] if whole_sum else 0.0) > gamma:
+            break
+        chosen.add(position)
+        total += entropy[position]
+    return chosen

@@ -14,7 +14,7 @@ from s2d2cli.decode.session import Session
 from s2d2cli.decode.trace import BatchResult, Generation, Request, cut
 from s2d2cli.decode.unmask import UnmaskRule
 from s2d2cli.decode.verifiers import Verifier
-from s2d2cli.errors import PromptError
+from s2d2cli.errors import ConfigError, PromptError
 from s2d2cli.models.adapter import ModelAdapter
 
 __all__ = ["BatchResult", "Decoder", "Generation", "Request", "build_decoder"]
@@ -36,6 +36,16 @@ class Decoder:
     def denoising_steps(self) -> int:
         assert self.settings.denoising_steps is not None
         return self.settings.denoising_steps
+
+    def confidence_line(self, asker: str, own: float | None = None) -> float:
+        """Above which confidence a mask counts as confident: the asker's own number, else the unmask rule's."""
+        line = getattr(self.unmask, "threshold", None) if own is None else own
+        if line is None:
+            raise ConfigError(
+                f"{asker} counts confident masks, and unmask={getattr(self.unmask, 'kind', '?')} has no threshold; "
+                f"use unmask=low_confidence_dynamic, or give router.confidence"
+            )
+        return float(line)
 
     def generate(
         self, model: ModelAdapter, requests: Sequence[Request], uniforms: Uniforms | None = None

@@ -25,4 +25,5 @@ class SelfDrafter:
         state.encoded_B = torch.where(state.active_B, session.layout.settled_B(state), state.encoded_B)
         uniform_BL = None if sampler.greedy else session.uniforms.draft(state)
         tokens_BL, confidence_BL = sampler.draw(logits_BLV, uniform_BL)
-        return DraftStep(tokens_BL, confidence_BL, logits_BLV, state.masked_BL)
+        estimator = session.decoder.estimator
+        return DraftStep(tokens_BL, confidence_BL, logits_BLV, state.masked_BL, sampler, estimator)

@@ -18,7 +18,7 @@ also the decided prefix of the block. Settled but not yet encoded tokens are *pe
 data rows in front, so no forward exists only to write the cache. `decode.commit=separate` brings the published
 forwards back: the prompt, then one commit per finished block.
 
-Axes: B rows, L block positions, S span positions, Q query tokens, R wanted rows, T cache slots.
+Axes: B rows, L block positions, S window positions, Q query tokens, R wanted rows, T cache slots.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from s2d2cli.decode.acceptance import window_length
 from s2d2cli.decode.state import BlockState, DraftStep
 from s2d2cli.models.plan import ForwardPlan, Kind, rows_between
 
@@ -81,37 +82,38 @@ class Layout:
         nothing_B0 = torch.zeros(len(low_B), 0, dtype=torch.long, device=low_B.device)
         return self._assemble(kind, state, rows_between(low_B, high_B, width), nothing_B0, extent)
 
-    def verify(self, state: BlockState, draft: DraftStep, span_BL: Tensor) -> ForwardPlan | None:
-        """The 2L trick, without the rows nobody reads: [drafted tokens, causal | one mask per span position].
+    def verify(self, state: BlockState, draft: DraftStep, checked_BL: Tensor) -> ForwardPlan | None:
+        """The 2L trick, without the rows nobody reads: [drafted tokens, causal | one mask per window position], where
+        the window reaches from the first checked position to the last.
 
         The mask at position p sees the tokens left of p and itself, so its logits are those of block length one.
-        Reads the S mask rows. None when no row has a span.
+        Reads the S mask rows. None when no row has anything to check.
 
-                     cache  d1 d2 | M1 M2 M3        d3, the span's last token, is read by nobody
+                     cache  d1 d2 | M1 M2 M3        d3, the window's last token, is read by nobody
             d1         x     x  . |  .  .  .
             d2         x     x  x |  .  .  .
             M1         x     .  . |  x  .  .
             M2         x     x  . |  .  x  .
             M3         x     x  x |  .  .  x
         """
-        length_B = span_BL.sum(1)
-        first_B = state.start_B + span_BL.long().argmax(1)
+        length_B = window_length(checked_BL)
+        first_B = state.start_B + checked_BL.long().argmax(1)
         low_B = state.encoded_B
         high_B = torch.where(length_B > 0, torch.maximum(first_B + length_B - 1, low_B), low_B)
-        num_span, width, extent = host_ints(length_B.max(), (high_B - low_B).max(), high_B.max())
-        if num_span == 0:
+        num_masks, width, extent = host_ints(length_B.max(), (high_B - low_B).max(), high_B.max())
+        if num_masks == 0:
             return None
         filled_BL = torch.where(draft.masked_BL, draft.tokens_BL, state.tokens_BL)
         filled_BT = state.canvas_BT.scatter(1, state.positions_BL, filled_BL)
         data_BQ, real_BQ = rows_between(low_B, high_B, width)
-        masks_BS, wanted_BS = rows_between(first_B, first_B + length_B, num_span)
+        masks_BS, wanted_BS = rows_between(first_B, first_B + length_B, num_masks)
         positions_BQ = torch.cat([data_BQ, masks_BS], 1)
         real_BQ = torch.cat([real_BQ, wanted_BS], 1)
         tokens_BQ = torch.cat([take(filled_BT, data_BQ), torch.full_like(masks_BS, state.mask_id)], 1)
-        scratch_BS = torch.arange(1, num_span + 1, device=low_B.device).expand_as(masks_BS)
+        scratch_BS = torch.arange(1, num_masks + 1, device=low_B.device).expand_as(masks_BS)
         slots_BQ = torch.cat([self.scratch + data_BQ, scratch_BS], 1)
         horizon_BQ = torch.cat([data_BQ + 1, masks_BS], 1)
-        read_BS = (width + torch.arange(num_span, device=low_B.device)).expand_as(masks_BS)
+        read_BS = (width + torch.arange(num_masks, device=low_B.device)).expand_as(masks_BS)
         visible_BQT = self._visible(slots_BQ, horizon_BQ, real_BQ, extent)
         slots_BQ = torch.where(real_BQ, slots_BQ, PADDING_SLOT)
         return ForwardPlan(Kind.VERIFY, tokens_BQ, positions_BQ, slots_BQ, visible_BQT, read_BS)

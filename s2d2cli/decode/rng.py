@@ -29,8 +29,8 @@ class Uniforms(Protocol):
     def accept(self, state: BlockState, positions_BS: Tensor, wanted_BS: Tensor) -> Tensor:
         """One number per drafted token under verification, (B, S); unwanted entries are ignored."""
 
-    def residual(self, state: BlockState, position_B: Tensor, wanted_B: Tensor) -> Tensor:
-        """One number per rejected token, (B,)."""
+    def residual(self, state: BlockState, positions_BS: Tensor, wanted_BS: Tensor) -> Tensor:
+        """One number per rejected token, (B, S); unwanted entries are ignored."""
 
 
 class SampleStreams:
@@ -45,8 +45,8 @@ class SampleStreams:
     def accept(self, state: BlockState, positions_BS: Tensor, wanted_BS: Tensor) -> Tensor:
         return self._uniform(state, ACCEPT, positions_BS)
 
-    def residual(self, state: BlockState, position_B: Tensor, wanted_B: Tensor) -> Tensor:
-        return self._uniform(state, RESIDUAL, position_B[:, None])[:, 0]
+    def residual(self, state: BlockState, positions_BS: Tensor, wanted_BS: Tensor) -> Tensor:
+        return self._uniform(state, RESIDUAL, positions_BS)
 
     def _uniform(self, state: BlockState, purpose: int, positions_BX: Tensor) -> Tensor:
         step_B1 = mix(self.keys_B[:, None] ^ mix(state.step_B[:, None] * 4 + purpose))

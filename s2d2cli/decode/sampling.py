@@ -91,3 +91,8 @@ def residual_probs(target_NV: Tensor, draft_NV: Tensor) -> Tensor:
     """(q - p)+, not normalised; q itself where nothing is left (p covers q up to rounding)."""
     rest_NV = (target_NV - draft_NV).clamp(min=0)
     return torch.where(rest_NV.sum(-1, keepdim=True) > 0, rest_NV, target_NV)
+
+
+def entropy(probs_NV: Tensor) -> Tensor:
+    """In nats, (N,)."""
+    return -(probs_NV * probs_NV.clamp(min=1e-12).log()).sum(-1)

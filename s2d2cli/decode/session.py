@@ -44,6 +44,7 @@ class Session:
         self.stop_S = torch.tensor(model.stop_ids, dtype=torch.long, device=model.device)
         self.counts = Counts(len(requests), model.device)
         self.seconds = 0.0
+        decoder.router.start(self)
 
     @torch.inference_mode()
     def step(self) -> bool:
@@ -56,6 +57,7 @@ class Session:
         verdict = decoder.verifier.verify(draft, self, verify_B)
         commit = reveal(decoder.unmask, draft, verdict.commit, quota_B(state, draft, decoder.denoising_steps))
         state.write(commit)
+        decoder.router.observe(verdict.verified_B, commit.mask_BL.sum(1), state)
         self.counts.observe(state, verdict)
         self.finish_blocks()
         return True

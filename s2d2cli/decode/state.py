@@ -7,9 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from s2d2cli.decode.sampling import Sampler, entropy, sliced
+
+if TYPE_CHECKING:
+    from s2d2cli.decode.estimators import AcceptanceEstimator
 
 
 class Source(IntEnum):
@@ -20,6 +27,8 @@ class Source(IntEnum):
     UNMASKED = 2  # revealed by the unmask rule
     ACCEPTED = 3  # drafted, then accepted by the verifier
     RESAMPLED = 4  # drafted, rejected and replaced by the verifier
+    THRESHOLD = 5  # drafted and kept for its ratio q/p, behind a rejection (verifier.ratio_threshold)
+    HIGH_CONFIDENCE = 6  # drafted and kept for its confidence in a verified step (verifier.keep_confident)
 
 
 @dataclass(slots=True)
@@ -98,7 +107,7 @@ class BlockState:
         self.block_step_B += self.active_B
 
 
-@dataclass(slots=True)
+@dataclass
 class DraftStep:
     """A proposal for every masked position of the current block."""
 
@@ -106,12 +115,31 @@ class DraftStep:
     confidence_BL: Tensor  # float32, the drafter's probability of its own token
     logits_BLV: Tensor  # meaningful at masked positions only
     masked_BL: Tensor
+    sampler: Sampler
+    estimator: AcceptanceEstimator
 
     @property
     def span_BL(self) -> Tensor:
         """The first masked span: the leftmost maximal run of masks."""
         seen_BL = self.masked_BL.cumsum(1) > 0
         return self.masked_BL & ((seen_BL & ~self.masked_BL).cumsum(1) == 0)
+
+    @cached_property
+    def accept_prob_BL(self) -> Tensor:
+        """The estimator's guess, in [0, 1]; computed only if somebody asks."""
+        return self.estimator.accept_prob(self)
+
+    @property
+    def expected_accepted_B(self) -> Tensor:
+        """E[K] of the first span: the sum over its prefixes of the product of acceptance probabilities."""
+        span_BL = self.span_BL
+        within_BL = self.accept_prob_BL.clamp(0, 1).masked_fill(~span_BL, 1.0)
+        return (within_BL.cumprod(1) * span_BL).sum(1)
+
+    @cached_property
+    def entropy_BL(self) -> Tensor:
+        """Entropy of each draft distribution in nats, float32."""
+        return sliced(lambda logits_NV: (entropy(self.sampler.probs(logits_NV)),), self.logits_BLV)[0]
 
 
 @dataclass(slots=True)

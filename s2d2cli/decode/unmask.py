@@ -1,7 +1,7 @@
 """Unmask rules: which masked positions plain block diffusion reveals in a step.
 
 A rule gets a quota, the tokens that the step still owes: denoising_steps spread over the block, less what a verifier
-has decided already. It selects exactly that many, except that the dynamic rule may take more.
+has decided already. It selects exactly that many; the dynamic and the entropy-bounded rule may take more.
 
 Axes: B rows, L block positions.
 """
@@ -19,7 +19,7 @@ from s2d2cli.decode.state import BlockState, Commit, DraftStep, Source
 
 
 class UnmaskRule(Protocol):
-    def select(self, confidence_BL: Tensor, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
+    def select(self, draft: DraftStep, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
         """bool (B, L): positions to reveal, all of them masked; none where the quota is 0."""
 
 
@@ -28,7 +28,7 @@ class UnmaskRule(Protocol):
 class Sequential:
     """Reveal the leftmost masks."""
 
-    def select(self, confidence_BL: Tensor, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
+    def select(self, draft: DraftStep, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
         return masked_BL & (masked_BL.cumsum(1) <= quota_B[:, None])
 
 
@@ -37,8 +37,8 @@ class Sequential:
 class LowConfidenceStatic:
     """Reveal the most confident masks, exactly the quota (the low-confidence ones stay masked, hence the name)."""
 
-    def select(self, confidence_BL: Tensor, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
-        return most_confident(confidence_BL, masked_BL, quota_B)
+    def select(self, draft: DraftStep, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
+        return first_by(-draft.confidence_BL, masked_BL, quota_B)
 
 
 @register("unmask", "low_confidence_dynamic")
@@ -51,17 +51,46 @@ class LowConfidenceDynamic:
     def validate(self) -> None:
         require(self.threshold >= 0, f"unmask.threshold must be 0 or more, got {self.threshold}")
 
-    def select(self, confidence_BL: Tensor, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
-        high_BL = masked_BL & (confidence_BL > self.threshold)
-        enough_B = (high_BL.sum(1) >= quota_B) & (quota_B > 0)
-        return torch.where(enough_B[:, None], high_BL, most_confident(confidence_BL, masked_BL, quota_B))
+    def select(self, draft: DraftStep, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
+        high_BL = masked_BL & (draft.confidence_BL > self.threshold)
+        return at_least(high_BL, first_by(-draft.confidence_BL, masked_BL, quota_B), quota_B)
 
 
-def most_confident(confidence_BL: Tensor, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
-    """The `quota` masks of highest confidence; ties go to the left."""
-    order_BL = confidence_BL.masked_fill(~masked_BL, -torch.inf).argsort(dim=1, descending=True, stable=True)
-    rank_BL = order_BL.argsort(dim=1)
-    return masked_BL & (rank_BL < quota_B[:, None])
+@register("unmask", "entropy_bounded")
+@dataclass
+class EntropyBounded:
+    """Reveal the masks of least entropy as long as their entropies, the largest left out, sum to at most `gamma` nats.
+
+    That sum bounds what revealing them together can cost against revealing them one after the other (EB-Sampler,
+    Ben-Hamu et al. 2025). The rules of this name in SDAR and JetEngine count the largest too: `whole_sum`. (SDAR's also
+    sums over positions instead of the vocabulary, a fault that is not repeated here.)
+    """
+
+    gamma: float = 0.1
+    whole_sum: bool = False
+
+    def validate(self) -> None:
+        require(self.gamma >= 0, f"unmask.gamma must be 0 or more, got {self.gamma}")
+
+    def select(self, draft: DraftStep, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
+        ranked_BL, order_BL = draft.entropy_BL.masked_fill(~masked_BL, torch.inf).sort(dim=1, stable=True)
+        finite_BL = ranked_BL.nan_to_num(posinf=0.0)
+        sum_BL = finite_BL.cumsum(1) if self.whole_sum else finite_BL.cumsum(1) - finite_BL
+        within_BL = (sum_BL <= self.gamma) & ranked_BL.isfinite()
+        bounded_BL = torch.zeros_like(masked_BL).scatter(1, order_BL, within_BL)
+        return at_least(bounded_BL, first_by(draft.entropy_BL, masked_BL, quota_B), quota_B)
+
+
+def first_by(key_BL: Tensor, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
+    """The `quota` masks with the smallest key; ties go to the left."""
+    order_BL = key_BL.masked_fill(~masked_BL, torch.inf).argsort(dim=1, stable=True)
+    return masked_BL & (order_BL.argsort(dim=1) < quota_B[:, None])
+
+
+def at_least(wanted_BL: Tensor, quota_BL: Tensor, quota_B: Tensor) -> Tensor:
+    """`wanted` where it fills the quota, else the quota's own choice; nothing where the quota is 0."""
+    enough_B = (wanted_BL.sum(1) >= quota_B) & (quota_B > 0)
+    return torch.where(enough_B[:, None], wanted_BL, quota_BL)
 
 
 def quota_B(state: BlockState, draft: DraftStep, denoising_steps: int) -> Tensor:
@@ -75,4 +104,4 @@ def reveal(rule: UnmaskRule, draft: DraftStep, commit: Commit, quota_B: Tensor) 
     """`commit` and what `rule` adds where it falls short of the quota."""
     left_BL = draft.masked_BL & ~commit.mask_BL
     owed_B = (quota_B - commit.mask_BL.sum(1)).clamp(min=0)
-    return commit.add(draft.tokens_BL, rule.select(draft.confidence_BL, left_BL, owed_B), Source.UNMASKED)
+    return commit.add(draft.tokens_BL, rule.select(draft, left_BL, owed_B), Source.UNMASKED)

@@ -1,6 +1,6 @@
-"""Verifiers: accept a prefix of the first drafted span, and replace the first rejected token.
+"""Verifiers: accept a prefix of what was drafted, and replace the first rejected token.
 
-Axes: B rows, L block positions, S span positions (0 is the span's first), V vocabulary.
+Axes: B rows, L block positions, S window positions, R rejections, V vocabulary.
 """
 
 from __future__ import annotations
@@ -12,8 +12,19 @@ import torch
 from torch import Tensor
 
 from s2d2cli.config import one_of, register, require
-from s2d2cli.decode.sampling import Sampler, invert_cdf, residual_probs
-from s2d2cli.decode.state import Commit, DraftStep, Source, Verdict, leading_count
+from s2d2cli.decode.acceptance import (
+    Outcome,
+    Window,
+    cut_window,
+    final_run,
+    first_rejections,
+    judge,
+    pick,
+    ratios,
+    resample,
+)
+from s2d2cli.decode.sampling import Sampler
+from s2d2cli.decode.state import Commit, DraftStep, Source, Verdict
 
 if TYPE_CHECKING:
     from s2d2cli.decode.session import Session
@@ -21,18 +32,6 @@ if TYPE_CHECKING:
 
 class Verifier(Protocol):
     def verify(self, draft: DraftStep, session: Session, verify_B: Tensor) -> Verdict: ...
-
-
-@dataclass(slots=True)
-class SpanDraft:
-    """The first span cut out of a draft, and what the verifier says about it."""
-
-    wanted_BS: Tensor  # S is padded to the longest span of the batch
-    index_BS: Tensor  # into the block
-    positions_BS: Tensor
-    tokens_BS: Tensor
-    draft_prob_BS: Tensor
-    target_BSV: Tensor  # the verifier's logits
 
 
 @register("verifier", "self")
@@ -43,111 +42,124 @@ class SelfVerifier:
     `acceptance=lossless`: greedy accepts exactly the verifier's argmax and replaces by it; sampling accepts with
     probability min(1, q/p) and resamples the first rejection from (q - p)+ (Leviathan et al. 2023).
     `acceptance=published` does the second under greedy drafts too, as the published code does; it is there to
-    reproduce that code's runs, and its "greedy" output is random.
+    reproduce that code's runs, and its "greedy" output is random. The settings below the line trade exactness away.
     """
 
     acceptance: str = "lossless"
     published_temperature: float = 1.0  # acceptance=published: q's temperature under greedy drafts, top-k/p as given
     skip_redundant: bool = True  # no verification of a draft that already saw just what the verifier would see
+    # ---
+    spans: str = "first"  # "all": every masked span in one pass, each conditioned on the drafts left of it
+    resample: bool = True  # false: a rejected position stays masked, for the unmask rule or a later step
+    residual_temperature: float = 1.0  # below 1 sharpens what replaces a rejected token, above 1 flattens it
+    tempering: float = 1.0  # accept with min(1, (q/p) ** tempering)
+    ratio_threshold: float | None = None  # behind a rejection, keep drafts whose q/p reaches this
+    ratio_spans: str = "first"  # where ratio_threshold looks: the first span's rest, or "all" masks of the block
+    keep_confident: bool = False  # in a verified step also keep what exceeds the unmask rule's threshold
 
     def validate(self) -> None:
         one_of("verifier.acceptance", self.acceptance, ("lossless", "published"))
-        require(
-            self.published_temperature > 0,
-            f"verifier.published_temperature must be above 0, got {self.published_temperature}",
-        )
+        one_of("verifier.spans", self.spans, ("first", "all"))
+        one_of("verifier.ratio_spans", self.ratio_spans, ("first", "all"))
+        for name in ("published_temperature", "residual_temperature", "tempering"):
+            require(getattr(self, name) > 0, f"verifier.{name} must be above 0, got {getattr(self, name)}")
 
     def verify(self, draft: DraftStep, session: Session, verify_B: Tensor) -> Verdict:
         state = session.state
-        span_BL = draft.span_BL & verify_B[:, None]
         if self.skip_redundant:
-            span_BL &= ~self._redundant_B(draft, session)[:, None]
-        plan = session.layout.verify(state, draft, span_BL)
+            verify_B = verify_B & ~redundant(draft, session)
+        span_BL = draft.span_BL & verify_B[:, None]
+        seen_BL = draft.masked_BL & verify_B[:, None] if "all" in (self.spans, self.ratio_spans) else span_BL
+        plan = session.layout.verify(state, draft, seen_BL)
         if plan is None:
             return Verdict(Commit.nothing(draft.tokens_BL), verify_B.long() * 0, verify_B & False)
-        verified_B = span_BL.any(1)
-        span = cut_span(draft, state.start_B, span_BL, session.forward(plan, verified_B))
-        if session.sampler.greedy and self.acceptance == "lossless":
-            accepted_B, replacement_B = match_argmax(span)
-        else:
-            accepted_B, replacement_B = self._accept_by_ratio(draft, span, session)
-        self._keep_encoded(session, span, accepted_B)
-        return Verdict(commit_span(draft, span, accepted_B, replacement_B), accepted_B, verified_B)
+        verified_B = seen_BL.any(1)
+        window = cut_window(draft, state.start_B, seen_BL, session.forward(plan, verified_B))
+        checked_BS = window.checked_BS
+        if self.spans == "first":
+            checked_BS = checked_BS & span_BL.gather(1, window.index_BS)
+        outcome = self._judge(window, checked_BS, session)
+        commit = self._commit(draft, window, outcome, session)
+        self._keep_encoded(session, window, outcome)
+        return Verdict(commit, outcome.accepted_BS.sum(1), verified_B)
 
-    def _redundant_B(self, draft: DraftStep, session: Session) -> Tensor:
-        """Rows whose only mask is the block's last position: with a causal context p equals q."""
-        if session.layout.context != "causal":
-            return torch.zeros_like(session.state.active_B)
-        return draft.masked_BL[:, -1] & (draft.masked_BL.sum(1) == 1)
+    def _exact(self, sampler: Sampler) -> bool:
+        return sampler.greedy and self.acceptance == "lossless"
 
-    def _accept_by_ratio(self, draft: DraftStep, span: SpanDraft, session: Session) -> tuple[Tensor, Tensor]:
-        """min(1, q/p) from left to right; the first rejection is drawn from (q - p)+."""
-        sampler, state, uniforms = self._target_sampler(session.sampler), session.state, session.uniforms
-        target_prob_BS = sampler.prob_of(span.target_BSV, span.tokens_BS)
-        ratio_BS = (target_prob_BS / span.draft_prob_BS.clamp(min=1e-12)).clamp(max=1)
-        uniform_BS = uniforms.accept(state, span.positions_BS, span.wanted_BS)
-        accepted_B = leading_count((uniform_BS < ratio_BS) & span.wanted_BS)
-        rejected_B = accepted_B < span.wanted_BS.sum(1)
-        at_B1 = accepted_B.clamp(max=span.wanted_BS.shape[1] - 1)[:, None]
-        residual_BV = residual_probs(
-            sampler.probs(pick(span.target_BSV, at_B1)),
-            sampler.probs(pick(draft.logits_BLV, span.index_BS.gather(1, at_B1))),
-        )
-        uniform_B = uniforms.residual(state, span.positions_BS.gather(1, at_B1)[:, 0], rejected_B)
-        return accepted_B, invert_cdf(residual_BV, uniform_B)
-
-    def _target_sampler(self, sampler: Sampler) -> Sampler:
+    def _target(self, sampler: Sampler) -> Sampler:
         """The draft's own transform; only the published code compares a plain p with a transformed q."""
         return replace(sampler, temperature=self.published_temperature) if sampler.greedy else sampler
 
-    def _keep_encoded(self, session: Session, span: SpanDraft, accepted_B: Tensor) -> None:
-        """With a causal context the accepted data rows of this very pass are the cache's final entries.
+    def _judge(self, window: Window, checked_BS: Tensor, session: Session) -> Outcome:
+        if self._exact(session.sampler):
+            return judge(window.target_BSV.argmax(-1) == window.tokens_BS, checked_BS)
+        uniform_BS = session.uniforms.accept(session.state, window.positions_BS, checked_BS)
+        return judge(uniform_BS < ratios(window, self._target(session.sampler), self.tempering), checked_BS)
 
-        The span's last token was no data row, and a replacement never is.
+    def _commit(self, draft: DraftStep, window: Window, outcome: Outcome, session: Session) -> Commit:
+        """Accepted tokens, replacements, and what the looser settings keep besides."""
+        commit = Commit.nothing(draft.tokens_BL)
+        rejected_BS = outcome.rejected_BS
+        if self.resample:
+            replaced_BS, tokens_BS = rejected_BS, self._replacements(draft, window, rejected_BS, session)
+        else:
+            replaced_BS, tokens_BS = rejected_BS & False, window.tokens_BS
+        accepted_BS = outcome.accepted_BS
+        if not self.resample and self.acceptance == "published":
+            accepted_BS = accepted_BS | rejected_BS  # the published code commits the very token it rejected
+        kept_BS = self._kept_by_ratio(window, accepted_BS | replaced_BS, outcome, session)
+        for flags_BS, values_BS, source in (
+            (accepted_BS, window.tokens_BS, Source.ACCEPTED),
+            (replaced_BS, tokens_BS, Source.RESAMPLED),
+            (kept_BS, window.tokens_BS, Source.THRESHOLD),
+        ):
+            values_BL, flags_BL = window.to_block(flags_BS, values_BS, draft.tokens_BL)
+            commit = commit.add(values_BL, flags_BL, source)
+        if self.keep_confident:
+            sure_BL = draft.masked_BL & (
+                draft.confidence_BL > session.decoder.confidence_line("verifier.keep_confident")
+            )
+            kept_BL = sure_BL & ~commit.mask_BL & window.checked_BS.any(1, keepdim=True)
+            commit = commit.add(draft.tokens_BL, kept_BL, Source.HIGH_CONFIDENCE)
+        return commit
+
+    def _kept_by_ratio(self, window: Window, taken_BS: Tensor, outcome: Outcome, session: Session) -> Tensor:
+        if self.ratio_threshold is None:
+            return taken_BS & False
+        ratio_BS = ratios(window, self._target(session.sampler), self.tempering)
+        where_BS = window.checked_BS if self.ratio_spans == "all" else outcome.checked_BS
+        return where_BS & ~taken_BS & (ratio_BS >= self.ratio_threshold)
+
+    def _replacements(self, draft: DraftStep, window: Window, rejected_BS: Tensor, session: Session) -> Tensor:
+        """The verifier's argmax, or a draw from (q - p)+, at the rejected places, (B, S)."""
+        if self._exact(session.sampler):
+            return window.target_BSV.argmax(-1)
+        most = 1 if self.spans == "first" else (rejected_BS.shape[1] + 1) // 2
+        places_BR = first_rejections(rejected_BS, most)
+        uniform_BS = session.uniforms.residual(session.state, window.positions_BS, rejected_BS)
+        tokens_BR = resample(
+            pick(draft.logits_BLV, window.index_BS.gather(1, places_BR)),
+            pick(window.target_BSV, places_BR),
+            uniform_BS.gather(1, places_BR),
+            self._target(session.sampler),
+            self.residual_temperature,
+        )
+        return window.tokens_BS.scatter(1, places_BR, tokens_BR)
+
+    def _keep_encoded(self, session: Session, window: Window, outcome: Outcome) -> None:
+        """With a causal context the final data rows of this very pass are the cache's final entries.
+
+        The window's last token was no data row, and a replacement never is.
         """
         state, layout = session.state, session.layout
         if layout.context == "causal" and layout.pending:
-            length_B = span.wanted_BS.sum(1)
-            reached_B = span.positions_BS[:, 0] + torch.minimum(accepted_B, length_B - 1)
+            length_B = window.inside_BS.sum(1)
+            reached_B = window.positions_BS[:, 0] + torch.minimum(final_run(window, outcome), length_B - 1)
             state.encoded_B = torch.where(length_B > 0, reached_B, state.encoded_B)
 
 
-def cut_span(draft: DraftStep, start_B: Tensor, span_BL: Tensor, target_BSV: Tensor) -> SpanDraft:
-    offset_S = torch.arange(target_BSV.shape[1], device=start_B.device)
-    wanted_BS = offset_S < span_BL.sum(1, keepdim=True)
-    index_BS = (span_BL.long().argmax(1)[:, None] + offset_S).clamp(max=span_BL.shape[1] - 1)
-    return SpanDraft(
-        wanted_BS,
-        index_BS,
-        start_B[:, None] + index_BS,
-        draft.tokens_BL.gather(1, index_BS),
-        draft.confidence_BL.gather(1, index_BS),
-        target_BSV,
-    )
-
-
-def match_argmax(span: SpanDraft) -> tuple[Tensor, Tensor]:
-    """Greedy: (how many drafts equal the verifier's argmax before the first that does not, the argmax there)."""
-    best_BS = span.target_BSV.argmax(-1)
-    accepted_B = leading_count((best_BS == span.tokens_BS) & span.wanted_BS)
-    return accepted_B, best_BS.gather(1, accepted_B.clamp(max=best_BS.shape[1] - 1)[:, None])[:, 0]
-
-
-def commit_span(draft: DraftStep, span: SpanDraft, accepted_B: Tensor, replacement_B: Tensor) -> Commit:
-    """The accepted prefix, then the replacement unless everything was accepted."""
-    offset_S = torch.arange(span.wanted_BS.shape[1], device=accepted_B.device)
-    accepted_BS = span.wanted_BS & (offset_S < accepted_B[:, None])
-    replaced_BS = span.wanted_BS & (offset_S == accepted_B[:, None])
-    commit = Commit.nothing(draft.tokens_BL)
-    for mask_BS, tokens_BL, source in (
-        (accepted_BS, draft.tokens_BL, Source.ACCEPTED),
-        (replaced_BS, replacement_B[:, None].expand_as(draft.tokens_BL), Source.RESAMPLED),
-    ):
-        mask_BL = torch.zeros_like(draft.masked_BL).scatter_reduce(1, span.index_BS, mask_BS, "amax")
-        commit = commit.add(tokens_BL, mask_BL, source)
-    return commit
-
-
-def pick(logits_BXV: Tensor, at_B1: Tensor) -> Tensor:
-    """The logits at one position of each row, (B, V)."""
-    return logits_BXV.gather(1, at_B1[..., None].expand(-1, -1, logits_BXV.shape[-1]))[:, 0]
+def redundant(draft: DraftStep, session: Session) -> Tensor:
+    """Rows whose only mask is the block's last position: with a causal context p equals q, (B,)."""
+    if session.layout.context != "causal":
+        return torch.zeros_like(session.state.active_B)
+    return draft.masked_BL[:, -1] & (draft.masked_BL.sum(1) == 1)

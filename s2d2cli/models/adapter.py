@@ -39,6 +39,8 @@ class ModelAdapter:
         self.vocabulary = vocabulary
         self.mask_id = vocabulary.mask_id
         self.stop_ids = vocabulary.stop_ids
+        # a model that predicts its own mask token would leave holes in the output
+        self.never_offered = [vocabulary.mask_id]
         self.context: int = network.config.max_position_embeddings
         self.device: torch.device = network.lm_head.weight.device
         self.dtype: torch.dtype = network.lm_head.weight.dtype
@@ -55,8 +57,7 @@ class ModelAdapter:
 
     @torch.inference_mode()
     def forward(self, plan: ForwardPlan, cache: KVCache) -> Tensor:
-        """Run one pass. Returns logits_BRV in the model's dtype, with the mask token's logit at -inf: a model that
-        predicts its own mask would leave holes in the output."""
+        """Run one pass. Returns logits_BRV in the model's dtype, -inf for tokens that are never offered."""
         cache.aim(plan.slots_BQ, plan.visible_BQT.shape[-1])
         hidden_BQH = self._inner(
             input_ids=plan.tokens_BQ,
@@ -68,7 +69,7 @@ class ModelAdapter:
         ).last_hidden_state
         index_BR1 = plan.read_BR[..., None].expand(-1, -1, hidden_BQH.shape[-1])
         logits_BRV: Tensor = self.network.lm_head(hidden_BQH.gather(1, index_BR1))
-        logits_BRV[..., self.mask_id] = -torch.inf
+        logits_BRV[..., self.never_offered] = -torch.inf
         return logits_BRV
 
     def chat_prompt(self, messages: list[dict[str, str]]) -> str:

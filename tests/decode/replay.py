@@ -7,9 +7,10 @@ import json
 import torch
 
 from s2d2cli.decode import Decoder
+from s2d2cli.decode.estimators import Confidence, Entropy, EntropyThreshold, LinearMargin, Margin, Renyi2
 from s2d2cli.decode.rng import SampleStreams
-from s2d2cli.decode.routers import MinSpan, Never
-from s2d2cli.decode.unmask import LowConfidenceDynamic, LowConfidenceStatic, Sequential
+from s2d2cli.decode.routers import ContextualUCB, Hysteresis, MinSpan, Never, ScoreThreshold
+from s2d2cli.decode.unmask import EntropyBounded, LowConfidenceDynamic, LowConfidenceStatic, Sequential
 from s2d2cli.decode.verifiers import SelfVerifier
 from tests.conftest import GOLDEN, make_decoder
 
@@ -20,44 +21,23 @@ CONTEXTS = {
     (True, False): "causal_cache",
     (False, True): "causal_draft",
 }
+NAMES = [path.stem for path in sorted(CASES.glob("*.json"))]
 
 
 def load_case(name: str) -> dict:
     return json.loads((CASES / f"{name}.json").read_text())
 
 
-def available_cases() -> list[str]:
-    """Names of the cases whose settings exist here."""
-    return [path.stem for path in sorted(CASES.glob("*.json")) if supported(json.loads(path.read_text())["args"])]
-
-
-def supported(args: dict) -> bool:
-    return (
-        args["remasking_strategy"] != "entropy_bounded"
-        and args.get("do_verify_policy", "mask_span_length") == "mask_span_length"
-        and not args.get("legacy_ssd_span_strategy", False)
-        and args.get("allow_resample", True)
-        and args.get("ssd_ratio_tempering_factor", 1.0) == 1.0
-        and args.get("ssd_ratio_threshold", -1.0) < 0
-        and not args.get("always_check_high_confidence", False)
-    )
-
-
 def case_decoder(case: dict, commit: str) -> Decoder:
-    """The published settings. `acceptance=published` is the compatibility setting for acceptance by ratio under greedy
-    drafts; the published code also pays for verifications that cannot change anything."""
+    """The published settings as ours."""
     args = case["args"]
     speculative = case["function"] == "ssd_policy"
     sampled = args["do_sample"] and args["temperature"] > 0
-    unmask = {
-        "sequential": Sequential(),
-        "low_confidence_static": LowConfidenceStatic(),
-        "low_confidence_dynamic": LowConfidenceDynamic(args["confidence_threshold"]),
-    }[args["remasking_strategy"]]
     return make_decoder(
-        router=MinSpan(args["min_ssd_span_length"]) if speculative else Never(),
-        unmask=unmask,
-        verifier=SelfVerifier("published", args["temperature"], skip_redundant=False),
+        router=router_of(args) if speculative else Never(),
+        unmask=unmask_of(args),
+        estimator=estimator_of(args) if speculative else None,
+        verifier=verifier_of(args) if speculative else None,
         block_length=args["block_length"],
         denoising_steps=args["denoising_steps"],
         max_new_tokens=num_new_tokens(case),
@@ -67,6 +47,61 @@ def case_decoder(case: dict, commit: str) -> Decoder:
         context=CONTEXTS[args.get("cache_ver", False), args.get("draft_ver", False)],
         commit=commit,
     )
+
+
+def unmask_of(args: dict):
+    return {
+        "sequential": Sequential(),
+        "low_confidence_static": LowConfidenceStatic(),
+        "low_confidence_dynamic": LowConfidenceDynamic(args["confidence_threshold"]),
+        "entropy_bounded": EntropyBounded(args["eb_threshold"] or 0.0, whole_sum=True),
+    }[args["remasking_strategy"]]
+
+
+def verifier_of(args: dict) -> SelfVerifier:
+    """`acceptance=published` is the compatibility setting: acceptance by ratio under greedy drafts, and a rejected
+    token that is committed when nothing is resampled. The published code also pays for verifications that cannot
+    change anything."""
+    threshold = args["ssd_ratio_threshold"]
+    return SelfVerifier(
+        acceptance="published",
+        published_temperature=args["temperature"],
+        skip_redundant=False,
+        resample=args["allow_resample"],
+        tempering=args["ssd_ratio_tempering_factor"],
+        ratio_threshold=None if threshold < 0 else threshold,
+        ratio_spans="all" if args["ssd_threshold_all_spans"] else "first",
+        keep_confident=args["always_check_high_confidence"],
+    )
+
+
+def router_of(args: dict):
+    line = args["confidence_threshold"]
+    scored = dict(confidence=line, score=args["do_verify_score_type"].split("_")[1], cost=args["score_penalty_coef"])
+    on, off = args["hysteresis_threshold_on"], args["hysteresis_threshold_off"]
+    return {
+        "mask_span_length": MinSpan(line, args["min_ssd_span_length"], args["legacy_ssd_span_strategy"]),
+        "score_threshold": ScoreThreshold(**scored, tau_score=args["do_verify_score_threshold"]),
+        "score_hysteresis": Hysteresis(**scored, tau_on=on, tau_off=off),
+        "contextual_bandit_ucb": ContextualUCB(
+            beta=args["ucb_beta"],
+            span_bins=args["ucb_span_length_bins"],
+            progress_bins=args["ucb_block_progress_bins"],
+            entropy_bins=args["ucb_entropy_bins"],
+            entropy_of=args["ucb_entropy_source"],
+        ),
+    }[args["do_verify_policy"]]
+
+
+def estimator_of(args: dict):
+    return {
+        "hard_margin_threshold": Margin(args["ssd_confidence_margin_threshold"]),
+        "hard_entropy_threshold": EntropyThreshold(args["ssd_entropy_threshold"]),
+        "soft_confidence_power": Confidence(args["ssd_confidence_power"]),
+        "soft_clipped_linear_margin": LinearMargin(args["ssd_confidence_margin_coef"]),
+        "soft_entropy_negexp": Entropy(args["ssd_entropy_temperature"]),
+        "soft_renyi_2_entropy": Renyi2(),
+    }[args["token_acceptance_estimator"]]
 
 
 def num_new_tokens(case: dict) -> int:
@@ -101,11 +136,11 @@ class ReplayUniforms:
             uniform_BS[self.row, :count] = self.take("accept", count)
         return uniform_BS
 
-    def residual(self, state, position_B, wanted_B):
-        uniform_B = self.others.residual(state, position_B, wanted_B)
-        if wanted_B[self.row]:
-            uniform_B[self.row] = self.take("residual", 1)[0]
-        return uniform_B
+    def residual(self, state, positions_BS, wanted_BS):
+        uniform_BS = self.others.residual(state, positions_BS, wanted_BS)
+        if wanted_BS[self.row].any():
+            uniform_BS[self.row, wanted_BS[self.row]] = self.take("residual", 1)
+        return uniform_BS
 
     def exhausted(self) -> bool:
         return next(self.recorded, None) is None

@@ -21,10 +21,10 @@ DECODERS = {
     "sequential": dict(unmask=Sequential()),
     "dynamic": dict(unmask=LowConfidenceDynamic(0.3)),
     "dynamic-sampled": dict(unmask=LowConfidenceDynamic(0.3), temperature=0.8, top_k=20, top_p=0.9),
-    "s2d2": dict(router=MinSpan(1)),
-    "s2d2-causal": dict(router=MinSpan(2), context="causal"),
-    "s2d2-sampled": dict(router=MinSpan(1), context="causal", temperature=1.0),
-    "s2d2-few-steps": dict(router=MinSpan(3), context="causal_cache", denoising_steps=2, temperature=0.7),
+    "s2d2": dict(router=MinSpan(tau_span=1)),
+    "s2d2-causal": dict(router=MinSpan(tau_span=2), context="causal"),
+    "s2d2-sampled": dict(router=MinSpan(tau_span=1), context="causal", temperature=1.0),
+    "s2d2-few-steps": dict(router=MinSpan(tau_span=3), context="causal_cache", denoising_steps=2, temperature=0.7),
 }
 
 
@@ -73,12 +73,11 @@ def test_greedy_speculative_equals_autoregressive(golden_model, length):
         assert all(generation.accepted > 0 for generation in result.generations)
 
 
-@pytest.mark.parametrize("commit", ["pending", "separate"])
 @pytest.mark.parametrize("context", ["block", "causal", "causal_cache", "causal_draft"])
-def test_pending_rows_change_no_token(golden_model, context, commit):
-    decoder = make_decoder(router=MinSpan(2), block_length=8, max_new_tokens=21, context=context, commit=commit)
-    separate = make_decoder(router=MinSpan(2), block_length=8, max_new_tokens=21, context=context, commit="separate")
-    assert tokens(decoder, golden_model, requests()) == tokens(separate, golden_model, requests())
+def test_pending_rows_change_no_token(golden_model, context):
+    settings = dict(router=MinSpan(tau_span=2), block_length=8, max_new_tokens=21, context=context)
+    pending, separate = (make_decoder(**settings, commit=commit) for commit in ("pending", "separate"))
+    assert tokens(pending, golden_model, requests()) == tokens(separate, golden_model, requests())
 
 
 def test_fewer_new_tokens_are_a_prefix(golden_model):

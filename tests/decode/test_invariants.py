@@ -10,22 +10,48 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from s2d2cli.decode import Request
-from s2d2cli.decode.routers import Always, MinSpan, Never
+from s2d2cli.decode.estimators import Confidence, Entropy, EntropyThreshold, LinearMargin, Margin, Renyi2
+from s2d2cli.decode.routers import Always, ContextualUCB, Hysteresis, MinSpan, Never, ScoreThreshold
 from s2d2cli.decode.session import Session
 from s2d2cli.decode.state import Source
-from s2d2cli.decode.unmask import LowConfidenceDynamic, LowConfidenceStatic, Sequential
+from s2d2cli.decode.unmask import EntropyBounded, LowConfidenceDynamic, LowConfidenceStatic, Sequential
 from s2d2cli.decode.verifiers import SelfVerifier
 from s2d2cli.errors import PromptError
 from tests.conftest import make_decoder, s2d2
+
+ROUTERS = [
+    Never(),
+    Always(),
+    MinSpan(tau_span=1),
+    MinSpan(0.2, tau_span=3, legacy=True),
+    ScoreThreshold(tau_score=0.5),
+    ScoreThreshold(0.2, score="dynamic", cost=0.5),
+    Hysteresis(0.2, score="dynamic", tau_on=1.0, tau_off=0.2, reset_per_block=True),
+    ContextualUCB(span_bins=3, entropy_of="masked", reset_per_block=True),
+]
+ESTIMATORS = [Entropy(), EntropyThreshold(0.5), Margin(), LinearMargin(2.0), Confidence(), Renyi2()]
+UNMASK = [Sequential(), LowConfidenceStatic(), LowConfidenceDynamic(0.2), EntropyBounded(3.0)]
 
 
 @st.composite
 def decoders(draw):
     length = draw(st.sampled_from([1, 2, 3, 4, 8, 16]))
+    unmask = draw(st.sampled_from(UNMASK))
     return make_decoder(
-        router=draw(st.sampled_from([Never(), Always(), MinSpan(1), MinSpan(3)])),
-        unmask=draw(st.sampled_from([Sequential(), LowConfidenceStatic(), LowConfidenceDynamic(0.2)])),
-        verifier=SelfVerifier(draw(st.sampled_from(["lossless", "published"])), skip_redundant=draw(st.booleans())),
+        router=draw(st.sampled_from(ROUTERS)),
+        estimator=draw(st.sampled_from(ESTIMATORS)),
+        unmask=unmask,
+        verifier=SelfVerifier(
+            draw(st.sampled_from(["lossless", "published"])),
+            skip_redundant=draw(st.booleans()),
+            spans=draw(st.sampled_from(["first", "all"])),
+            resample=draw(st.booleans()),
+            residual_temperature=draw(st.sampled_from([1.0, 0.5])),
+            tempering=draw(st.sampled_from([1.0, 0.5])),
+            ratio_threshold=draw(st.sampled_from([None, 0.3])),
+            ratio_spans=draw(st.sampled_from(["first", "all"])),
+            keep_confident=hasattr(unmask, "threshold") and draw(st.booleans()),
+        ),
         block_length=length,
         denoising_steps=draw(st.integers(1, length)),
         max_new_tokens=draw(st.integers(1, 20)),
@@ -70,11 +96,12 @@ def check_generation(prompt, generation, decoder, model):
     assert generation.finish == ("stop" if stopped else "length")
     assert stopped or len(tokens) == decoder.settings.max_new_tokens
     assert len(generation.sources) == len(generation.reveal_steps) == len(tokens)
-    assert set(generation.sources) <= {"unmasked", "accepted", "resampled"}
+    assert set(generation.sources) <= {"unmasked", "accepted", "resampled", "threshold", "high_confidence"}
     assert all(0 <= step < generation.drafted_steps for step in generation.reveal_steps)
     assert generation.forwards["draft"] == generation.drafted_steps
     assert generation.forwards["verify"] == generation.verified <= generation.drafted_steps
-    assert generation.sources.count("accepted") <= generation.accepted
+    if decoder.verifier.resample or decoder.verifier.acceptance == "lossless":
+        assert generation.sources.count("accepted") <= generation.accepted
 
 
 def test_each_plan_row_sees_something(golden_model):
