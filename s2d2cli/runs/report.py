@@ -143,8 +143,11 @@ def split(frame: pd.DataFrame) -> tuple[list[Table], list[str]]:
         differing = [key for key in PROTOCOL if rows[key].astype(str).nunique() > 1]
         tables += [Table(title(group, differing), completed(group)) for group in groups]
         if differing:
-            named = " and ".join(key.replace("_", " ") for key in differing)
-            notes.append(f"{task} on {model} stands in {len(groups)} tables, because {named} differ between runs.")
+            named = " and ".join(
+                "number of samples" if key == "samples" else key.replace("_", " ") for key in differing
+            )
+            verb = "differs" if len(differing) == 1 else "differ"
+            notes.append(f"{task} on {model} stands in {len(groups)} tables, because {named} {verb} between runs.")
     return tables, notes
 
 

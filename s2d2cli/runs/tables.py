@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from rich.console import Group
 from rich.markup import escape
 from rich.table import Table as Grid
+from rich.text import Text
 
 from s2d2cli.runs.report import ACCURACY, PER_FORWARD, THROUGHPUT, Metric, Report, Table, alarms_text
 from s2d2cli.runs.store import Record, decoder_name
@@ -48,22 +50,21 @@ def mark(row: pd.Series, metric: Metric) -> str:
     return FRONT if row[f"front_{metric.key}"] else " "
 
 
-def plain_grid(title: str) -> Grid:
+def plain_grid() -> Grid:
     """Columns a space apart, without lines: fits eighty characters and pastes well."""
-    gap = (0, 1, 0, 0)
-    return Grid(title=escape(title), title_justify="left", title_style="bold", box=None, padding=gap, pad_edge=False)
+    return Grid(box=None, padding=(0, 1, 0, 0), pad_edge=False)
 
 
-def terminal(table: Table, width: int) -> Grid:
-    """The table, with as many columns as `width` characters allow."""
+def terminal(table: Table, width: int) -> Group:
+    """The table under its title, with as many columns as `width` characters allow."""
     shown = [name for name in COLUMNS if width >= WIDE or name not in SPARE]
-    grid = plain_grid(table.title)
+    grid = plain_grid()
     for name in shown:
         grid.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name != "alarms")
     for _, row in table.rows.iterrows():
         line = cells(row)
         grid.add_row(*(escape(line[name]) for name in shown))
-    return grid
+    return Group(Text(table.title, style="bold"), grid)
 
 
 def remarks(report: Report) -> list[str]:
@@ -116,13 +117,13 @@ def stem(table: Table, index: int) -> str:
     return "".join(c if c.isalnum() or c in "-_" else "_" for c in words)
 
 
-def outcome_table(record: Record) -> Grid:
+def outcome_table(record: Record) -> Group:
     """One run for the terminal: accuracy, alarms, speed."""
-    grid = plain_grid(run_title(record))
+    grid = plain_grid()
     grid.show_header = False
     for name, value in entries(record):
         grid.add_row(name, escape(value))
-    return grid
+    return Group(Text(run_title(record), style="bold"), grid)
 
 
 def run_title(record: Record) -> str:

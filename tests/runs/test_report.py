@@ -91,13 +91,13 @@ def test_fronts_speedups_and_settings(tmp_path, three):
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"environment__cpu": "B"}, "hardware"),
-        ({"environment__dtype": "bfloat16"}, "dtype"),
-        ({"samples": 50}, "samples"),
-        ({"data__sha256": "1" * 64}, "data"),
-        ({"config__task__version": 9}, "task settings"),
-        ({"config__batch_size": 1}, "batch size"),
-        ({"config__model__revision": "abc"}, "source"),
+        ({"environment__cpu": "B"}, "hardware differs"),
+        ({"environment__dtype": "bfloat16"}, "dtype differs"),
+        ({"samples": 50}, "number of samples differs"),
+        ({"data__sha256": "1" * 64}, "data differs"),
+        ({"config__task__version": 9}, "task settings differs"),
+        ({"config__batch_size": 1}, "batch size differs"),
+        ({"config__model__revision": "abc"}, "source differs"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -105,7 +105,7 @@ def test_what_was_not_measured_alike_stands_apart(tmp_path, changes, named):
     """Streaming-dLLM#2, DARE#11: figures from different logs in one row of points."""
     report = build(stored(tmp_path, run(0.9, 100.0, 1.0, *AR), run(0.8, 200.0, 2.0, *DYNAMIC, **changes)))
     assert len(report.tables) == 2
-    assert report.notes == [f"tiny_math on tiny stands in 2 tables, because {named} differ between runs."]
+    assert report.notes == [f"tiny_math on tiny stands in 2 tables, because {named} between runs."]
     assert all(len(table.rows) == 1 and table.rows["front_tokens_per_s"].all() for table in report.tables)
 
 

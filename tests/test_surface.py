@@ -1,0 +1,42 @@
+"""The surface that users build on. A change here is a decision to be made in review, not a side effect."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+from typer.main import get_command
+
+from s2d2cli.cli import app
+from s2d2cli.config import DecodeConfig, ModelConfig, RunConfig
+
+EVERYDAY = """--batch-size --block-length --decoder --denoising-steps --device --dtype --limit --max-new-tokens --model
+--results --router --seed --task --temperature --top-k --top-p -b -m -n -o -t""".split()
+OPTIONS = {
+    "generate": EVERYDAY + "--input --json --messages --output --print-config --prompt --raw --system".split(),
+    "eval": EVERYDAY + "--allow-code-execution --json --print-config".split(),
+    "sweep": EVERYDAY + "--allow-code-execution --dry-run --out".split(),
+    "arness": EVERYDAY + "--json".split(),
+    "report": ["--out"],
+}
+CONFIG = {
+    ModelConfig: "name source family revision mask_token stop_tokens block_length dtype",
+    DecodeConfig: "block_length denoising_steps max_new_tokens temperature top_k top_p context commit",
+    RunConfig: """model decode decoder unmask router estimator verifier task device dtype backend seed limit batch_size
+    results""",
+}
+
+
+def test_commands():
+    assert set(get_command(app).commands) == set(OPTIONS)
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_options(command):
+    found = {name for parameter in get_command(app).commands[command].params for name in parameter.opts}
+    assert {name for name in found if name.startswith("-")} == set(OPTIONS[command])
+
+
+@pytest.mark.parametrize("cls", CONFIG, ids=lambda cls: cls.__name__)
+def test_settings(cls):
+    assert {field.name for field in fields(cls)} == set(CONFIG[cls].split())
