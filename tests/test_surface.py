@@ -11,19 +11,19 @@ from s2d2cli.cli import app
 from s2d2cli.config import DecodeConfig, ModelConfig, RunConfig
 
 EVERYDAY = """--batch-size --block-length --decoder --denoising-steps --device --dtype --limit --max-new-tokens --model
---results --router --seed --task --temperature --top-k --top-p -b -m -n -o -t""".split()
+--results --router --seed --task --temperature --top-k --top-p -b -m -n -o -t"""
 OPTIONS = {
-    "generate": EVERYDAY + "--input --json --messages --output --print-config --prompt --raw --system".split(),
-    "eval": EVERYDAY + "--allow-code-execution --json --print-config".split(),
-    "sweep": EVERYDAY + "--allow-code-execution --dry-run --out".split(),
-    "arness": EVERYDAY + "--json".split(),
-    "report": ["--out"],
+    "generate": f"{EVERYDAY} --input --json --messages --output --print-config --prompt --raw --system",
+    "eval": f"{EVERYDAY} --allow-code-execution --json --print-config",
+    "sweep": f"{EVERYDAY} --allow-code-execution --dry-run --out",
+    "arness": f"{EVERYDAY} --json",
+    "report": "--out",
 }
 CONFIG = {
     ModelConfig: "name source family revision mask_token stop_tokens block_length dtype",
     DecodeConfig: "block_length denoising_steps max_new_tokens temperature top_k top_p context commit",
-    RunConfig: """model decode decoder unmask router estimator verifier task device dtype backend seed limit batch_size
-    results""",
+    RunConfig: """model decode decoder unmask router estimator verifier task device threads dtype backend seed limit
+    batch_size results""",
 }
 
 
@@ -34,7 +34,7 @@ def test_commands():
 @pytest.mark.parametrize("command", OPTIONS)
 def test_options(command):
     found = {name for parameter in get_command(app).commands[command].params for name in parameter.opts}
-    assert {name for name in found if name.startswith("-")} == set(OPTIONS[command])
+    assert {name for name in found if name.startswith("-")} == set(OPTIONS[command].split())
 
 
 @pytest.mark.parametrize("cls", CONFIG, ids=lambda cls: cls.__name__)
