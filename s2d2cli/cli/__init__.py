@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -76,8 +77,8 @@ def after_dashes(options: list[str], behind: list[str]) -> list[str]:
 def leave(error: BaseException, code: int, debug: bool) -> None:
     """The error in plain words on stderr; never through rich, which eats square brackets."""
     if debug:
-        raise error
-    if isinstance(error, S2D2Error):
+        traceback.print_exception(error)
+    elif isinstance(error, S2D2Error):
         typer.echo(f"error: {error}", err=True)
     elif isinstance(error, KeyboardInterrupt):
         typer.echo("interrupted", err=True)

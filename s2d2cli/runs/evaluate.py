@@ -126,9 +126,9 @@ def begin(config: RunConfig, folder: store.RunFolder, samples: list[Sample], sou
     if earlier is None:
         store.start(folder, fresh)
         return Run(config, folder, samples, folder.rows(), fresh)
-    if earlier["data"]["sha256"] != source.sha256:
+    if earlier.get("schema") != store.SCHEMA or earlier["data"]["sha256"] != source.sha256:
         raise TaskDataError(
-            f"{folder.path} was begun with other data ({earlier['data']['origin']}) than {source.origin} holds now; "
+            f"{folder.path} was begun with other data than {source.origin} holds now, or by another version of s2d2; "
             f"move that folder away, or use another --results folder"
         )
     return Run(config, folder, samples, folder.rows(), earlier)

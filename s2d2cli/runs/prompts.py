@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +65,10 @@ def check_turns(name: str, turns: Any) -> None:
 
 
 def read_text(path: Path) -> str:
+    """A file, or stdin for `-`."""
     try:
+        if str(path) == "-":
+            return sys.stdin.read()
         return path.expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"

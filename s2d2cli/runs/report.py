@@ -17,7 +17,7 @@ import pandas as pd
 from s2d2cli.errors import ConfigError
 from s2d2cli.runs.environment import hardware
 from s2d2cli.runs.pareto import front
-from s2d2cli.runs.store import Record, RunFolder, decoder_name
+from s2d2cli.runs.store import SCHEMA, Record, RunFolder, decoder_name
 from s2d2cli.runs.summary import FEW_SAMPLES
 
 
@@ -69,19 +69,21 @@ def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
 
 def build(folders: Sequence[RunFolder]) -> Report:
     records = [(folder, folder.record()) for folder in folders]
-    done = [row_of(folder, record) for folder, record in records if record and record["status"] == "success"]
+    done = [row_of(folder, record) for folder, record in records if record is not None and is_done(record)]
     unfinished = [unfinished_line(folder, record) for folder, record in records if not (record and is_done(record))]
     tables, notes = split(pd.DataFrame(done)) if done else ([], [])
     return Report(tables, notes, unfinished)
 
 
 def is_done(record: Record) -> bool:
-    return bool(record["status"] == "success")
+    return record.get("schema") == SCHEMA and record["status"] == "success"
 
 
 def unfinished_line(folder: RunFolder, record: Record | None) -> str:
     if record is None:
         return f"{folder.path}: run.json cannot be read"
+    if record.get("schema") != SCHEMA:
+        return f"{folder.path}: run.json is of schema {record.get('schema')}, and this version of s2d2 reads {SCHEMA}"
     error = f", {record['error']['type']}: {record['error']['message']}" if record["error"] else ""
     return f"{folder.path}: {record['status']}, {record['n']} of {record['samples']} samples{error}"
 

@@ -145,7 +145,7 @@ def test_other_data_under_the_same_name_are_refused(tmp_path, monkeypatch):
     config = config_for(tmp_path)
     evaluate(config, Models())
     monkeypatch.setattr(doubles.Echo, "prepare", lambda self, allow: doubles.DataSource("elsewhere", "0" * 64, 6))
-    with pytest.raises(TaskDataError, match=r"other data \(made up\) than elsewhere"):
+    with pytest.raises(TaskDataError, match="other data than elsewhere holds now"):
         evaluate(config, Models())
 
 

@@ -22,6 +22,7 @@ def run(accuracy: float, per_second: float, per_forward: float, *overrides: str,
     """A finished run.json; `changes` set dotted entries."""
     config = compose(["limit=100", *overrides])
     made = {
+        "schema": 1,
         "run_id": run_id(config),
         "status": "success",
         "config": record(config),
@@ -120,14 +121,15 @@ def test_failed_and_unfinished_runs_are_listed_apart(tmp_path, three):
     error = {"type": "OutOfMemoryError", "message": "[x]", "traceback": ""}
     started = copy.deepcopy(three[0]) | {"status": "started", "n": 7}
     failed = copy.deepcopy(three[0]) | {"status": "error", "n": 0, "error": error}
-    folders = stored(tmp_path, started, failed, three[1])
+    folders = stored(tmp_path, started, failed, three[1], three[2] | {"schema": 0})
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "run.json").write_text('{"status": "succ')
     report = build(find_runs([tmp_path]))
-    assert len(report.tables[0].rows) == 1 and len(folders) == 3
+    assert len(report.tables[0].rows) == 1 and len(folders) == 4
     assert [line.partition(": ")[2] for line in report.unfinished] == [
         "started, 7 of 100 samples",
         "error, 0 of 100 samples, OutOfMemoryError: [x]",
+        "run.json is of schema 0, and this version of s2d2 reads 1",
         "run.json cannot be read",
     ]
 
