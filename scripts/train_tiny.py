@@ -3,16 +3,17 @@
     python scripts/train_tiny.py --out runs/tiny
 
 Stage 1 warms the model up as an autoregressive one (block length 1 only): small batches of one task break the plateau
-on which the copying of names and numbers is learnt. Stage 2 trains block lengths 1 to 32 together. Steps decide when
-training stops, never the clock. A killed run continues from its last checkpoint when started again.
+on which the copying of names and numbers is learnt. Stage 2 trains block lengths 1 to 32 together; stage 3 does the
+same for the family that lags behind. Steps decide when training stops, never the clock. A killed run continues from its
+last checkpoint when started again.
 """
 
 import argparse
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import chain, islice
+from dataclasses import dataclass
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from random import Random
 
@@ -25,9 +26,12 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional as F
 
-# Word problems need the most practice; once they go well, the copying of keywords needs more than it had.
-EARLY_MIX = {"math": 0.70, "code": 0.12, "instruct": 0.18}
-LATE_MIX = {"math": 0.52, "code": 0.12, "instruct": 0.36}
+# Word problems need the most practice; once they go well, following instructions needs more than it had.
+MIXES = {
+    "train": {"math": 0.70, "code": 0.12, "instruct": 0.18},
+    "train late": {"math": 0.52, "code": 0.12, "instruct": 0.36},
+    "train last": {"math": 0.35, "code": 0.08, "instruct": 0.57},
+}
 BLOCKS = (2, 4, 8, 16, 32)
 
 
@@ -38,7 +42,7 @@ class Stage:
     budget: int  # positions in a batch, all copies counted
     decay: float  # the share of the steps, at the end, over which the learning rate falls to zero
     num_copies: int
-    late_from: int  # the step from which the late mix is drawn
+    mixes: tuple[tuple[str, int], ...]  # which mix is drawn, and from which step on
     learning_rate: float = 4e-3
     warm_up: int = 60
 
@@ -60,24 +64,24 @@ def encode(tokenizer: Tokenizer, texts: list[tuple[str, str]]) -> list[Example]:
     return [(p.ids + a.ids + [END_ID], len(p.ids)) for p, a in zip(prompts, answers, strict=True)]
 
 
-def load_data(args: argparse.Namespace) -> tuple[Tokenizer, list[Example], list[Example]]:
-    early = make_texts(EARLY_MIX, Random(f"train {args.seed}"), args.examples)
-    late = make_texts(LATE_MIX, Random(f"train late {args.seed}"), args.examples // 2)
-    tokenizer = build_tokenizer([p + a + END for p, a in early[:12_000]], Shape().vocab_size)
-    return tokenizer, encode(tokenizer, early), encode(tokenizer, late)
+def load_data(args: argparse.Namespace) -> tuple[Tokenizer, dict[str, list[Example]]]:
+    counts = {name: args.examples if name == "train" else args.examples // 2 for name in MIXES}
+    texts = {name: make_texts(mix, Random(f"{name} {args.seed}"), counts[name]) for name, mix in MIXES.items()}
+    tokenizer = build_tokenizer([p + a + END for p, a in texts["train"][:12_000]], Shape().vocab_size)
+    return tokenizer, {name: encode(tokenizer, pairs) for name, pairs in texts.items()}
 
 
-def batches(examples: list[Example], stage: Stage, seed: int, start: int) -> Iterator[Batch]:
-    """The batches from step `start` on; each depends only on the seed, the stage and its step."""
+def batches(examples: list[Example], stage: Stage, label: str, start: int) -> Iterator[Batch]:
+    """The batches from step `start` on; each depends only on the label (seed, stage, mix) and its step."""
     step, epoch = 0, 0
     while True:
-        rng = Random(f"{seed} {stage.name} epoch {epoch}")
+        rng = Random(f"{label} epoch {epoch}")
         order = rng.sample(range(len(examples)), len(examples))
         cuts = length_batches(examples, order, stage.num_copies, stage.budget)
         rng.shuffle(cuts)
         for rows in cuts:
             if step >= start:
-                yield noisy_batch([examples[row] for row in rows], stage, Random(f"{seed} {stage.name} {step}"))
+                yield noisy_batch([examples[row] for row in rows], stage, Random(f"{label} {step}"))
             step += 1
         epoch += 1
 
@@ -112,8 +116,7 @@ def optimizers(model: TinyModel) -> list[torch.optim.Optimizer]:
 @dataclass
 class Trainer:
     model: TinyModel
-    early: list[Example]
-    late: list[Example]
+    data: dict[str, list[Example]]
     args: argparse.Namespace
 
     def run(self, stage: Stage) -> None:
@@ -132,10 +135,12 @@ class Trainer:
                 self.save(path, opts, step + 1)
 
     def feed(self, stage: Stage, start: int) -> Iterator[Batch]:
-        early = batches(self.early, stage, self.args.seed, start)
-        late_stage = replace(stage, name=f"{stage.name} late")
-        late = batches(self.late, late_stage, self.args.seed, max(0, start - stage.late_from))
-        return chain(islice(early, max(0, stage.late_from - start)), late)
+        streams = []
+        for (mix, first), (_, last) in pairwise([*stage.mixes, ("", stage.steps)]):
+            label = f"{self.args.seed} {stage.name}{mix.removeprefix('train')}"
+            stream = batches(self.data[mix], stage, label, max(0, start - first))
+            streams.append(islice(stream, max(0, last - max(first, start))))
+        return chain(*streams)
 
     def update(self, batch: Batch, opts: list[torch.optim.Optimizer], rate: float) -> float:
         loss = loss_of(self.model, batch, self.args.bf16)
@@ -163,12 +168,23 @@ class Trainer:
         return state["step"]
 
 
+def stages(args: argparse.Namespace) -> list[Stage]:
+    early, late, last = MIXES
+    mixes2 = ((early, 0), (late, args.steps2 // 2))
+    return [
+        Stage("stage1", args.steps1, budget=2048, decay=0.3, num_copies=1, mixes=((early, 0),)),
+        Stage("stage2", args.steps2, budget=3072, decay=0.7, num_copies=2, mixes=mixes2),
+        Stage("stage3", args.steps3, 3072, decay=0.9, num_copies=2, mixes=((last, 0),), learning_rate=2.5e-3),
+    ]
+
+
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and the tokenizer")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps1", type=int, default=2000, help="steps of the autoregressive warm start")
     parser.add_argument("--steps2", type=int, default=4000, help="steps over all block lengths")
+    parser.add_argument("--steps3", type=int, default=1400, help="steps of the same with mostly instructions")
     parser.add_argument("--examples", type=int, default=120_000, help="distinct draws of training problems")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=True, help="bfloat16 autocast")
@@ -181,12 +197,12 @@ def main() -> None:
     args = parse_args()
     torch.set_num_threads(args.threads)
     args.out.mkdir(parents=True, exist_ok=True)
-    tokenizer, early, late = load_data(args)
+    tokenizer, data = load_data(args)
     tokenizer.save(str(args.out / "tokenizer.json"))
     torch.manual_seed(args.seed)
-    trainer = Trainer(TinyModel(Shape()), early, late, args)
-    trainer.run(Stage("stage1", args.steps1, budget=2048, decay=0.3, num_copies=1, late_from=args.steps1))
-    trainer.run(Stage("stage2", args.steps2, budget=3072, decay=0.7, num_copies=2, late_from=args.steps2 // 2))
+    trainer = Trainer(TinyModel(Shape()), data, args)
+    for stage in stages(args):
+        trainer.run(stage)
 
 
 if __name__ == "__main__":
