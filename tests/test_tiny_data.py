@@ -140,14 +140,15 @@ class KilledTrainer(Trainer):
 
 def test_a_killed_training_run_continues_as_if_it_had_not_been_killed(tmp_path):
     args = Namespace(seed=0, examples=60, bf16=False, log_every=100, save_every=2)
-    _, examples = load_data(args)
-    stage, weights = Stage("stage2", steps=5, budget=400, decay=0.5, num_copies=2, warm_up=1), []
+    _, data = load_data(args)
+    mixes = (("train", 0), ("train late", 3))
+    stage, weights = Stage("stage2", steps=5, budget=400, decay=0.5, num_copies=2, mixes=mixes, warm_up=1), []
     for name, kinds in {"whole": [Trainer], "killed": [KilledTrainer, Trainer]}.items():
         args = Namespace(**{**vars(args), "out": tmp_path / name})
         args.out.mkdir()
         for kind in kinds:
             torch.manual_seed(0)
-            trainer = kind(TinyModel(Shape()), examples, args)
+            trainer = kind(TinyModel(Shape()), data, args)
             with contextlib.suppress(KeyboardInterrupt):
                 trainer.run(stage)
         weights.append(trainer.model.model.embed_tokens.weight)
