@@ -1,5 +1,5 @@
 # Every target sets up what it needs in $(VENV); a fresh clone needs nothing but make and Python 3.10+ with venv.
-# On machines without a GPU, TORCH=torch==2.13.0+cpu (or any CPU wheel you have) saves a download of several GB.
+# TORCH is what pip is told to install first, so a CPU build can be chosen: README.md, "Two commands".
 
 PYTHON ?= python3
 TORCH  ?= torch
@@ -20,7 +20,7 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 $(VENV)/.torch: | $(BIN)/python
-	$(BIN)/python -m pip install --quiet "$(TORCH)"
+	$(BIN)/python -m pip install --quiet $(TORCH)
 	@touch $@
 
 $(VENV)/.run: pyproject.toml $(VENV)/.torch

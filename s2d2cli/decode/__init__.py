@@ -11,7 +11,7 @@ from s2d2cli.decode.estimators import AcceptanceEstimator
 from s2d2cli.decode.rng import Uniforms
 from s2d2cli.decode.routers import Router
 from s2d2cli.decode.session import Session
-from s2d2cli.decode.trace import BatchResult, Generation, Request, cut
+from s2d2cli.decode.trace import BatchResult, Generation, Request
 from s2d2cli.decode.unmask import UnmaskRule
 from s2d2cli.decode.verifiers import Verifier
 from s2d2cli.errors import ConfigError, PromptError
@@ -54,21 +54,19 @@ class Decoder:
         if not requests:
             return BatchResult([], 0.0, {}, 0)
         self.check(model, requests)
-        return Session(self, model, requests, uniforms).run()
+        session = Session(self, model, requests, uniforms)
+        for _ in session.run():
+            pass
+        return session.result
 
     def stream(self, model: ModelAdapter, request: Request) -> Iterator[list[int]]:
         """Yield the decided new ids from the left as they grow; `last` holds the result afterwards."""
         self.check(model, [request])
         session = Session(self, model, [request])
-        started = session.clock()
-        session.prefill()
-        low = len(request.prompt_ids)
-        while session.step():
-            canvas = session.state.canvas_BT[0].tolist()
-            high, _ = cut(canvas, low, int(session.state.end_B[0]), model.stop_ids, model.mask_id)
-            yield canvas[low:high]
-        session.seconds = session.clock() - started
-        self.last = session.result()
+        for _ in session.run():
+            yield session.generations()[0].token_ids
+        self.last = session.result
+        yield self.last.generations[0].token_ids
 
     def check(self, model: ModelAdapter, requests: Sequence[Request]) -> None:
         """Refuse prompts that are empty or leave no room for max_new_tokens."""

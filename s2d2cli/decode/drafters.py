@@ -15,12 +15,9 @@ if TYPE_CHECKING:
 class SelfDrafter:
     """The model itself, seeing the whole block."""
 
-    def draft(self, session: Session) -> DraftStep | None:
-        """None when every row is finished."""
+    def draft(self, session: Session) -> DraftStep:
         state, sampler = session.state, session.sampler
         plan = session.layout.draft(state)
-        if plan is None:
-            return None
         logits_BLV = session.forward(plan, state.active_B)
         state.encoded_B = torch.where(state.active_B, session.layout.settled_B(state), state.encoded_B)
         uniform_BL = None if sampler.greedy else session.uniforms.draft(state)

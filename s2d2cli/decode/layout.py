@@ -61,13 +61,11 @@ class Layout:
             causal_BQ |= in_block_BQ & (positions_BQ < state.first_masked_B[:, None])
         return torch.where(causal_BQ, positions_BQ + 1, block_end_BQ)
 
-    def draft(self, state: BlockState) -> ForwardPlan | None:
-        """[pending tokens | the block as it stands]; None when no row is active. Reads the block's L rows."""
+    def draft(self, state: BlockState) -> ForwardPlan:
+        """[pending tokens | the block as it stands]. Reads the block's L rows. At least one row must be active."""
         low_B = state.encoded_B
         high_B = torch.where(state.active_B, state.block_end_B, low_B)
         width, extent = host_ints((high_B - low_B).max(), high_B.max())
-        if width == 0:
-            return None
         positions_BQ, real_BQ = rows_between(low_B, high_B, width)
         read_BL = (state.positions_BL - low_B[:, None]).clamp(0, width - 1)
         return self._assemble(Kind.DRAFT, state, (positions_BQ, real_BQ), read_BL, extent)

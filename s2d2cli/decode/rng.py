@@ -32,12 +32,22 @@ class Uniforms(Protocol):
     def residual(self, state: BlockState, positions_BS: Tensor, wanted_BS: Tensor) -> Tensor:
         """One number per rejected token, (B, S); unwanted entries are ignored."""
 
+    def rows(self, index_R: Tensor) -> Uniforms:
+        """The numbers of some of the rows."""
+
 
 class SampleStreams:
     """The numbers of a batch of samples."""
 
-    def __init__(self, seed: int, sample_ids: Sequence[str], device: torch.device) -> None:
-        self.keys_B = torch.tensor([stream_key(seed, name) for name in sample_ids], device=device)
+    def __init__(self, keys_B: Tensor) -> None:
+        self.keys_B = keys_B
+
+    @classmethod
+    def of(cls, seed: int, sample_ids: Sequence[str], device: torch.device) -> SampleStreams:
+        return cls(torch.tensor([stream_key(seed, name) for name in sample_ids], device=device))
+
+    def rows(self, index_R: Tensor) -> SampleStreams:
+        return SampleStreams(self.keys_B[index_R])
 
     def draft(self, state: BlockState) -> Tensor:
         return self._uniform(state, DRAFT, state.positions_BL)

@@ -29,6 +29,9 @@ class Router(Protocol):
     def observe(self, verified_B: Tensor, decided_B: Tensor, state: BlockState) -> None:
         """What came of it: was the row verified, and how many tokens did the step decide?"""
 
+    def keep(self, index_R: Tensor) -> None:
+        """From now on the batch has only these of its rows."""
+
 
 class Stateless:
     """For routers that remember nothing."""
@@ -36,6 +39,8 @@ class Stateless:
     def start(self, session: Session) -> None: ...
 
     def observe(self, verified_B: Tensor, decided_B: Tensor, state: BlockState) -> None: ...
+
+    def keep(self, index_R: Tensor) -> None: ...
 
 
 @register("router", "never")
@@ -57,7 +62,7 @@ class Always(Stateless):
 
 
 @dataclass
-class Confident:
+class Confident(Stateless):
     """Routers that count confident masks need a line between confident and not."""
 
     confidence: float | None = None  # null: unmask.threshold
@@ -71,8 +76,6 @@ class Confident:
 
     def num_confident_B(self, draft: DraftStep) -> Tensor:
         return (draft.masked_BL & (draft.confidence_BL > self.line)).sum(1)
-
-    def observe(self, verified_B: Tensor, decided_B: Tensor, state: BlockState) -> None: ...
 
 
 @register("router", "min_span")
@@ -159,6 +162,9 @@ class Hysteresis(Scored):
         self.on_B = torch.where(on_B, score_B >= self.tau_off, score_B > self.tau_on)
         return self.on_B
 
+    def keep(self, index_R: Tensor) -> None:
+        self.on_B = self.on_B[index_R]
+
 
 @register("router", "ucb")
 @dataclass
@@ -204,6 +210,10 @@ class ContextualUCB:
         chosen_B1A = chosen_BA[:, None].double()
         self.count_BCA.scatter_add_(1, self.bucket_B11, chosen_B1A)
         self.total_BCA.scatter_add_(1, self.bucket_B11, chosen_B1A * reward_B[:, None, None])
+
+    def keep(self, index_R: Tensor) -> None:
+        self.count_BCA, self.total_BCA = self.count_BCA[index_R], self.total_BCA[index_R]
+        self.time_B = self.time_B[index_R]
 
     def forget(self, rows_B: Tensor) -> None:
         self.count_BCA[rows_B], self.total_BCA[rows_B], self.time_B[rows_B] = 0, 0, 0

@@ -6,17 +6,17 @@ Axes: B rows, L block positions, T canvas positions.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from s2d2cli.decode.layout import Layout
+from s2d2cli.decode.layout import Layout, host_ints
 from s2d2cli.decode.rng import SampleStreams, Uniforms
 from s2d2cli.decode.sampling import Sampler
 from s2d2cli.decode.state import BlockState, Source, leading_count
-from s2d2cli.decode.trace import BatchResult, Counts, Request
+from s2d2cli.decode.trace import KINDS, BatchResult, Counts, Generation, Request, generations
 from s2d2cli.decode.unmask import quota_B, reveal
 from s2d2cli.models.adapter import ModelAdapter
 from s2d2cli.models.plan import ForwardPlan, Kind
@@ -33,6 +33,8 @@ class Session:
     ) -> None:
         settings = decoder.settings
         self.decoder, self.model, self.requests = decoder, model, requests
+        self.live = list(range(len(requests)))  # the request of each row
+        self.finished: dict[int, Generation] = {}
         length = settings.block_length
         assert length is not None and settings.max_new_tokens is not None
         self.state = new_state([r.prompt_ids for r in requests], settings.max_new_tokens, length, model)
@@ -40,10 +42,9 @@ class Session:
         self.layout = Layout(settings.context, settings.commit == "pending", 1 + length, num_positions)
         self.cache = model.new_cache(len(requests), num_positions, self.layout.scratch)
         self.sampler = Sampler(settings.temperature, settings.top_k, settings.top_p)
-        self.uniforms = uniforms or SampleStreams(decoder.seed, [r.sample_id for r in requests], model.device)
+        self.uniforms = uniforms or SampleStreams.of(decoder.seed, [r.sample_id for r in requests], model.device)
         self.stop_S = torch.tensor(model.stop_ids, dtype=torch.long, device=model.device)
-        self.counts = Counts(len(requests), model.device)
-        self.seconds = 0.0
+        self.counts = Counts()
         decoder.router.start(self)
 
     @torch.inference_mode()
@@ -51,25 +52,25 @@ class Session:
         """Draft, maybe verify, reveal, move on. False when every row is finished."""
         decoder, state = self.decoder, self.state
         draft = decoder.drafter.draft(self)
-        if draft is None:
-            return False
         verify_B = decoder.router.decide(draft, state)
         verdict = decoder.verifier.verify(draft, self, verify_B)
         commit = reveal(decoder.unmask, draft, verdict.commit, quota_B(state, draft, decoder.denoising_steps))
         state.write(commit)
         decoder.router.observe(verdict.verified_B, commit.mask_BL.sum(1), state)
-        self.counts.observe(state, verdict)
+        state.verified_B += verdict.verified_B
+        state.accepted_B += verdict.accepted_B
         self.finish_blocks()
-        return True
+        return self.retire()
 
-    def run(self) -> BatchResult:
-        """Decode to the end."""
+    def run(self) -> Iterator[Session]:
+        """Decode to the end, stopping after each step to be looked at."""
         started = self.clock()
         self.prefill()
         while self.step():
-            pass
-        self.seconds = self.clock() - started
-        return self.result()
+            yield self
+        seconds = self.clock() - started
+        results = [self.finished[number] for number in range(len(self.requests))]
+        self.result = BatchResult(results, seconds, dict(self.counts.forwards), self.counts.query_rows)
 
     @torch.inference_mode()
     def prefill(self) -> None:
@@ -84,11 +85,11 @@ class Session:
 
     def forward(self, plan: ForwardPlan, rows_B: Tensor) -> Tensor:
         """The one place where the model is called and forwards are counted; `rows_B` took part."""
-        self.counts.forward(plan, rows_B)
+        self.counts.forward(plan, rows_B, self.state)
         return self.model.forward(plan, self.cache)
 
     def finish_blocks(self) -> None:
-        """Retire rows that stopped or reached their length; move the others on when their block is full."""
+        """Rows that stopped or reached their length are done; the others move on when their block is full."""
         state = self.state
         first_masked_B = state.first_masked_B
         full_B = state.active_B & (first_masked_B == state.block_end_B)
@@ -102,6 +103,27 @@ class Session:
             self.encode(Kind.COMMIT, full_B)
         state.active_B = state.active_B & ~done_B
 
+    def retire(self) -> bool:
+        """Is any row still at work? Once half of the rows are done, their results are put away and the rows dropped:
+        the others need not carry them."""
+        num_active = host_ints(self.state.active_B.sum())[0]
+        if 2 * num_active <= len(self.live):
+            for number, generation in zip(self.live, self.generations(), strict=True):
+                self.finished[number] = generation  # those that go on will be put away again
+            self.keep(self.state.active_B.nonzero()[:, 0])
+        return num_active > 0
+
+    def keep(self, index_R: Tensor) -> None:
+        self.live = [self.live[row] for row in index_R.tolist()]
+        self.state = self.state.rows(index_R)
+        self.cache = self.cache.rows(index_R)
+        self.uniforms = self.uniforms.rows(index_R)
+        self.decoder.router.keep(index_R)
+
+    def generations(self) -> list[Generation]:
+        """What each row has so far."""
+        return generations([self.requests[number] for number in self.live], self.state, self.model.stop_ids)
+
     def stop_position_B(self) -> Tensor:
         """Absolute position of the block's first generated stop token; far away when there is none."""
         state = self.state
@@ -114,9 +136,6 @@ class Session:
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)
         return time.perf_counter()
-
-    def result(self) -> BatchResult:
-        return self.counts.result(self.requests, self.state, self.model.stop_ids, self.seconds)
 
 
 def new_state(prompts: Sequence[Sequence[int]], new_tokens: int, length: int, model: ModelAdapter) -> BlockState:
@@ -142,6 +161,9 @@ def new_state(prompts: Sequence[Sequence[int]], new_tokens: int, length: int, mo
         block_step_B=zeros_B.clone(),
         reveal_step_BT=torch.full_like(canvas_BT, -1, dtype=torch.int32),
         source_BT=torch.where(is_prompt_BT, int(Source.PROMPT), int(Source.UNDECIDED)).to(torch.int8),
+        forwards_BK=torch.zeros(len(prompts), len(KINDS), dtype=torch.long, device=device),
+        verified_B=zeros_B.clone(),
+        accepted_B=zeros_B.clone(),
         block_length=length,
         mask_id=model.mask_id,
     )

@@ -5,10 +5,10 @@ Axes: B rows, L positions of the current block, T canvas positions, V vocabulary
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -68,6 +68,9 @@ class BlockState:
     block_step_B: Tensor  # the same within the current block
     reveal_step_BT: Tensor  # int32, the step that decided each position; -1 for prompt and undecided
     source_BT: Tensor  # int8 Source
+    forwards_BK: Tensor  # forwards that each row took part in, by kind
+    verified_B: Tensor  # steps that were verified
+    accepted_B: Tensor  # drafted tokens that verification accepted
     block_length: int
     mask_id: int
 
@@ -92,6 +95,12 @@ class BlockState:
     def first_masked_B(self) -> Tensor:
         """Absolute position of the block's first mask; the block's end when it is full."""
         return self.start_B + leading_count(self.tokens_BL != self.mask_id)
+
+    def rows(self, index_R: Tensor) -> BlockState:
+        """The same for some of the rows."""
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        kept = {name: value[index_R] for name, value in values.items() if isinstance(value, Tensor)}
+        return BlockState(**{**values, **kept})
 
     def write(self, commit: Commit) -> None:
         """Decide tokens; a decided token never changes."""

@@ -1,6 +1,6 @@
-"""What is asked of a decoder, what comes back, and the counts in between.
+"""What is asked of a decoder, what comes back, and what it cost.
 
-Axes: B rows, K kinds of forward, T canvas positions.
+Axes: B rows, Q query tokens, K kinds of forward, T canvas positions.
 """
 
 from __future__ import annotations
@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from s2d2cli.decode.state import BlockState, Source, Verdict
+from s2d2cli.decode.state import BlockState, Source
 from s2d2cli.models.plan import ForwardPlan, Kind
 
 KINDS = list(Kind)
@@ -51,60 +50,53 @@ class BatchResult:
 
 
 class Counts:
-    """Counters of a batch; per-row ones stay on the device until the end."""
+    """What the whole batch cost; what a row cost is in the state."""
 
-    def __init__(self, num_rows: int, device: torch.device) -> None:
-        self.row_forwards_BK = torch.zeros(num_rows, len(KINDS), dtype=torch.long, device=device)
-        self.verified_B = torch.zeros(num_rows, dtype=torch.long, device=device)
-        self.accepted_B = torch.zeros_like(self.verified_B)
-        self.batch_forwards = {kind.value: 0 for kind in KINDS}
+    def __init__(self) -> None:
+        self.forwards = {kind.value: 0 for kind in KINDS}
         self.query_rows = 0
 
-    def forward(self, plan: ForwardPlan, rows_B: Tensor) -> None:
-        self.row_forwards_BK[:, KINDS.index(plan.kind)] += rows_B
-        self.batch_forwards[plan.kind.value] += 1
+    def forward(self, plan: ForwardPlan, rows_B: Tensor, state: BlockState) -> None:
+        """One forward; `rows_B` took part in it."""
+        state.forwards_BK[:, KINDS.index(plan.kind)] += rows_B
+        self.forwards[plan.kind.value] += 1
         self.query_rows += plan.tokens_BQ.numel()
 
-    def observe(self, state: BlockState, verdict: Verdict) -> None:
-        self.verified_B += verdict.verified_B
-        self.accepted_B += verdict.accepted_B
 
-    def result(
-        self, requests: Sequence[Request], state: BlockState, stop_ids: Sequence[int], seconds: float
-    ) -> BatchResult:
-        """Everything on the host, in one transfer per tensor."""
-        columns = [
-            tensor.tolist()
-            for tensor in (
-                state.canvas_BT,
-                state.reveal_step_BT,
-                state.source_BT,
-                self.row_forwards_BK,
-                state.step_B,
-                self.verified_B,
-                self.accepted_B,
-                state.prompt_len_B,
-                state.end_B,
+def generations(requests: Sequence[Request], state: BlockState, stop_ids: Sequence[int]) -> list[Generation]:
+    """Each row's result as far as it is decided, on the host: one transfer per tensor."""
+    columns = [
+        tensor.tolist()
+        for tensor in (
+            state.canvas_BT,
+            state.reveal_step_BT,
+            state.source_BT,
+            state.forwards_BK,
+            state.step_B,
+            state.verified_B,
+            state.accepted_B,
+            state.prompt_len_B,
+            state.end_B,
+        )
+    ]
+    results = []
+    for request, row in zip(requests, zip(*columns, strict=True), strict=True):
+        canvas, reveal_steps, sources, forwards, steps, verified, accepted, low, end = row
+        high, finish = cut(canvas, low, end, stop_ids, state.mask_id)
+        results.append(
+            Generation(
+                sample_id=request.sample_id,
+                token_ids=canvas[low:high],
+                finish=finish,
+                reveal_steps=reveal_steps[low:high],
+                sources=[Source(source).name.lower() for source in sources[low:high]],
+                forwards={kind.value: count for kind, count in zip(KINDS, forwards, strict=True)},
+                drafted_steps=steps,
+                verified=verified,
+                accepted=accepted,
             )
-        ]
-        generations = []
-        for request, row in zip(requests, zip(*columns, strict=True), strict=True):
-            canvas, reveal_steps, sources, forwards, steps, verified, accepted, low, end = row
-            high, finish = cut(canvas, low, end, stop_ids, state.mask_id)
-            generations.append(
-                Generation(
-                    sample_id=request.sample_id,
-                    token_ids=canvas[low:high],
-                    finish=finish,
-                    reveal_steps=reveal_steps[low:high],
-                    sources=[Source(source).name.lower() for source in sources[low:high]],
-                    forwards={kind.value: count for kind, count in zip(KINDS, forwards, strict=True)},
-                    drafted_steps=steps,
-                    verified=verified,
-                    accepted=accepted,
-                )
-            )
-        return BatchResult(generations, seconds, dict(self.batch_forwards), self.query_rows)
+        )
+    return results
 
 
 def cut(canvas: list[int], low: int, end: int, stop_ids: Sequence[int], mask_id: int) -> tuple[int, str]:

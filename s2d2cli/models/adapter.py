@@ -53,7 +53,7 @@ class ModelAdapter:
         """An empty cache for `rows` sequences of at most `positions` tokens and `scratch` passing rows each."""
         config = self.network.config
         shape_BTHD = (rows, scratch + positions, config.num_key_value_heads, config.head_dim)
-        return KVCache(config.num_hidden_layers, shape_BTHD, scratch, self.network.lm_head.weight)
+        return KVCache.empty(config.num_hidden_layers, shape_BTHD, scratch, self.network.lm_head.weight)
 
     @torch.inference_mode()
     def forward(self, plan: ForwardPlan, cache: KVCache) -> Tensor:

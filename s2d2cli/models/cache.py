@@ -18,13 +18,22 @@ class KVCache:
     knows which positions hold final entries (`encoded_B`) and lets rows see no others.
     """
 
-    def __init__(self, layers: int, shape_BTHD: tuple[int, int, int, int], scratch: int, like: Tensor) -> None:
-        self.scratch = scratch
-        self.keys_BTHD = [like.new_zeros(shape_BTHD) for _ in range(layers)]
-        self.values_BTHD = [like.new_zeros(shape_BTHD) for _ in range(layers)]
-        self.rows_B1 = torch.arange(shape_BTHD[0], device=like.device)[:, None]
+    def __init__(self, keys_BTHD: list[Tensor], values_BTHD: list[Tensor], scratch: int) -> None:
+        self.keys_BTHD, self.values_BTHD, self.scratch = keys_BTHD, values_BTHD, scratch  # a tensor per layer
+        self.rows_B1 = torch.arange(len(keys_BTHD[0]), device=keys_BTHD[0].device)[:, None]
         self.slots_BQ = self.rows_B1
         self.extent = 0
+
+    @classmethod
+    def empty(cls, layers: int, shape_BTHD: tuple[int, int, int, int], scratch: int, like: Tensor) -> KVCache:
+        """`like` gives dtype and device."""
+        keys, values = ([like.new_zeros(shape_BTHD) for _ in range(layers)] for _ in range(2))
+        return cls(keys, values, scratch)
+
+    def rows(self, index_R: Tensor) -> KVCache:
+        """The cache of some of the rows."""
+        keys, values = ([t[index_R] for t in stored] for stored in (self.keys_BTHD, self.values_BTHD))
+        return KVCache(keys, values, self.scratch)
 
     def aim(self, slots_BQ: Tensor, extent: int) -> None:
         """Direct the next forward's writes, and let it see the first `extent` slots."""

@@ -123,22 +123,28 @@ class ReplayUniforms:
         assert (request["kind"], request["n"]) == (kind, count)
         return torch.tensor(request["values"], dtype=torch.float64)
 
+    def rows(self, index_R):
+        """The batch shrinks; once the recorded row has left it, nothing is taken any more."""
+        self.row = index_R.tolist().index(self.row) if self.row in index_R.tolist() else None
+        self.others = self.others.rows(index_R)
+        return self
+
     def draft(self, state):
         uniform_BL = self.others.draft(state)
-        if state.active_B[self.row]:
+        if self.row is not None and state.active_B[self.row]:
             uniform_BL[self.row] = self.take("draft", state.block_length)
         return uniform_BL
 
     def accept(self, state, positions_BS, wanted_BS):
         uniform_BS = self.others.accept(state, positions_BS, wanted_BS)
-        count = int(wanted_BS[self.row].sum())
+        count = 0 if self.row is None else int(wanted_BS[self.row].sum())
         if count:
             uniform_BS[self.row, :count] = self.take("accept", count)
         return uniform_BS
 
     def residual(self, state, positions_BS, wanted_BS):
         uniform_BS = self.others.residual(state, positions_BS, wanted_BS)
-        if wanted_BS[self.row].any():
+        if self.row is not None and wanted_BS[self.row].any():
             uniform_BS[self.row, wanted_BS[self.row]] = self.take("residual", 1)
         return uniform_BS
 

@@ -72,19 +72,26 @@ def test_every_run_keeps_its_promises(golden_model, decoder, prompts, stop_ids):
     model = copy.copy(golden_model)
     model.stop_ids = tuple(stop_ids)
     session = Session(decoder, model, [Request(str(i), prompt) for i, prompt in enumerate(prompts)])
-    session.prefill()
-    active = True
-    while active:
-        before_BT, active_B = session.state.canvas_BT.clone(), session.state.active_B.clone()
-        active = session.step()
-        decided_BT = (before_BT != model.mask_id) & (session.state.canvas_BT != before_BT)
-        assert not decided_BT.any(), "a decided token changed"
-        if active:
-            gained_B = (session.state.canvas_BT != before_BT).sum(1)
-            assert (gained_B[active_B] >= 1).all(), "a step decided nothing"
-            assert (gained_B[~active_B] == 0).all()
-    for prompt, generation in zip(prompts, session.result().generations, strict=True):
+    seen = {number: list(prompt) for number, prompt in enumerate(prompts)}
+    for _ in session.run():
+        canvases = dict(zip(session.live, session.state.canvas_BT.tolist(), strict=True))
+        for number in list(seen):
+            if number in session.finished and number not in canvases:
+                canvases[number] = [*prompts[number], *session.finished[number].token_ids]
+                check_progress(seen.pop(number), canvases[number], model.mask_id, at_work=False)
+        for row, number in enumerate(session.live):
+            at_work = bool(session.state.active_B[row])
+            check_progress(seen[number], canvases[number], model.mask_id, at_work)
+            seen[number] = canvases[number]
+    for prompt, generation in zip(prompts, session.result.generations, strict=True):
         check_generation(prompt, generation, decoder, model)
+
+
+def check_progress(before: list[int], after: list[int], mask: int, at_work: bool) -> None:
+    """What was decided stays; a row at work decides at least one token a step."""
+    decided = [(i, token) for i, token in enumerate(before[: len(after)]) if token != mask]
+    assert all(after[i] == token for i, token in decided), "a decided token changed"
+    assert not at_work or sum(token != mask for token in after) > len(decided), "a step decided nothing"
 
 
 def check_generation(prompt, generation, decoder, model):
@@ -102,6 +109,22 @@ def check_generation(prompt, generation, decoder, model):
     assert generation.forwards["verify"] == generation.verified <= generation.drafted_steps
     if decoder.verifier.resample or decoder.verifier.acceptance == "lossless":
         assert generation.sources.count("accepted") <= generation.accepted
+
+
+def test_a_batch_sheds_its_finished_rows(golden_model):
+    """Rows that stop early are dropped once they are half of the batch; each result stays what it is alone."""
+    requests = [Request(str(i), [i + 1, 7, 3]) for i in range(8)]
+    decoder = s2d2(block_length=8, max_new_tokens=48)
+    free = decoder.generate(golden_model, requests).generations
+    model, sizes = copy.copy(golden_model), []
+    model.stop_ids = tuple({token for generation in free[:3] for token in generation.token_ids[:8]})
+    model.forward = lambda plan, cache: sizes.append(len(plan.tokens_BQ)) or golden_model.forward(plan, cache)
+    result = decoder.generate(model, requests)
+    lengths = [len(generation.token_ids) for generation in result.generations]
+    longest = sum(length == max(lengths) for length in lengths)
+    assert max(lengths) > 8 and longest <= 4
+    assert sizes[0] == 8 and sizes[-1] < 2 * longest
+    assert result.generations == [decoder.generate(model, [request]).generations[0] for request in requests]
 
 
 def test_each_plan_row_sees_something(golden_model):

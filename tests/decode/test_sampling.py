@@ -63,7 +63,7 @@ def state(golden_model):
 
 def test_streams_are_uniform_and_independent(golden_model, state):
     """10,000 and more numbers: means and correlations within five standard errors, all distinct, all in [0, 1)."""
-    streams = SampleStreams(0, ["a", "b"], golden_model.device)
+    streams = SampleStreams.of(0, ["a", "b"], golden_model.device)
     rows = []
     for step in range(160):
         state.step_B[:] = step
@@ -84,9 +84,9 @@ def test_streams_are_uniform_and_independent(golden_model, state):
 
 def test_streams_depend_on_seed_and_sample_alone(golden_model, state):
     def numbers(seed, names):
-        return SampleStreams(seed, names, golden_model.device).draft(state)
+        return SampleStreams.of(seed, names, golden_model.device).draft(state)
 
-    assert torch.equal(numbers(0, ["a", "b"])[1], SampleStreams(0, ["b", "b"], golden_model.device).draft(state)[1])
+    assert torch.equal(numbers(0, ["a", "b"])[1], SampleStreams.of(0, ["b", "b"], golden_model.device).draft(state)[1])
     assert not torch.equal(numbers(0, ["a", "b"]), numbers(1, ["a", "b"]))
     assert stream_key(0, "a") != stream_key(0, "b")
     assert stream_key(1, "1/a") != stream_key(11, "/a")
