@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from s2d2cli.config import DecodeConfig, RunConfig
 from s2d2cli.decode.drafters import SelfDrafter
 from s2d2cli.decode.estimators import AcceptanceEstimator
+from s2d2cli.decode.observe import Observer, StepLog
 from s2d2cli.decode.rng import Uniforms
 from s2d2cli.decode.routers import Router
 from s2d2cli.decode.session import Session
@@ -17,7 +18,7 @@ from s2d2cli.decode.verifiers import Verifier
 from s2d2cli.errors import ConfigError, PromptError
 from s2d2cli.models.adapter import ModelAdapter
 
-__all__ = ["BatchResult", "Decoder", "Generation", "Request", "build_decoder"]
+__all__ = ["BatchResult", "Decoder", "Generation", "Request", "StepLog", "build_decoder"]
 
 
 @dataclass
@@ -48,13 +49,21 @@ class Decoder:
         return float(line)
 
     def generate(
-        self, model: ModelAdapter, requests: Sequence[Request], uniforms: Uniforms | None = None
+        self,
+        model: ModelAdapter,
+        requests: Sequence[Request],
+        uniforms: Uniforms | None = None,
+        observer: Observer | None = None,
     ) -> BatchResult:
-        """Decode all requests together. Each result is what the request would get alone."""
+        """Decode all requests together. Each result is what the request would get alone.
+
+        `uniforms` replaces the samples' own random streams, `observer` looks on (a `StepLog` records every decision).
+        """
         if not requests:
             return BatchResult([], 0.0, {}, 0)
         self.check(model, requests)
         session = Session(self, model, requests, uniforms)
+        session.observer = observer or session.observer
         for _ in session.run():
             pass
         return session.result

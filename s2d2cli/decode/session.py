@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from s2d2cli.decode.layout import Layout, host_ints
+from s2d2cli.decode.observe import Observer, Unobserved
 from s2d2cli.decode.rng import SampleStreams, Uniforms
 from s2d2cli.decode.sampling import Sampler
 from s2d2cli.decode.state import BlockState, Source, leading_count
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 class Session:
     """A batch on its way: state, cache and counts. `step` is the whole method, read from top to bottom."""
+
+    observer: Observer = Unobserved()
 
     def __init__(
         self, decoder: Decoder, model: ModelAdapter, requests: Sequence[Request], uniforms: Uniforms | None = None
@@ -55,6 +58,7 @@ class Session:
         verify_B = decoder.router.decide(draft, state)
         verdict = decoder.verifier.verify(draft, self, verify_B)
         commit = reveal(decoder.unmask, draft, verdict.commit, quota_B(state, draft, decoder.denoising_steps))
+        self.observer.observe(self, draft, verdict, commit)
         state.write(commit)
         decoder.router.observe(verdict.verified_B, commit.mask_BL.sum(1), state)
         state.verified_B += verdict.verified_B

@@ -16,6 +16,7 @@ from torch import Tensor
 from s2d2cli.decode.sampling import Sampler, entropy, sliced
 
 if TYPE_CHECKING:
+    from s2d2cli.decode.acceptance import Window
     from s2d2cli.decode.estimators import AcceptanceEstimator
 
 
@@ -158,6 +159,7 @@ class Verdict:
     commit: Commit
     accepted_B: Tensor
     verified_B: Tensor
+    window: Window | None = None  # what it looked at; None when no row was checked
 
 
 def leading_count(flags_BX: Tensor) -> Tensor:

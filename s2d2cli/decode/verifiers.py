@@ -81,7 +81,7 @@ class SelfVerifier:
         outcome = self._judge(window, checked_BS, session)
         commit = self._commit(draft, window, outcome, session)
         self._keep_encoded(session, window, outcome)
-        return Verdict(commit, outcome.accepted_BS.sum(1), verified_B)
+        return Verdict(commit, outcome.accepted_BS.sum(1), verified_B, window)
 
     def _exact(self, sampler: Sampler) -> bool:
         return sampler.greedy and self.acceptance == "lossless"

@@ -1,0 +1,87 @@
+"""Looking on while a session decodes: every step's decision, and every token's story.
+
+Axes: B rows, L block positions, S window positions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from s2d2cli.decode.state import Commit, DraftStep, Source, Verdict
+
+if TYPE_CHECKING:
+    from s2d2cli.decode.session import Session
+
+
+class Observer(Protocol):
+    def observe(self, session: Session, draft: DraftStep, verdict: Verdict, commit: Commit) -> None:
+        """Called in each step, before `commit` is written."""
+
+
+class Unobserved:
+    def observe(self, session: Session, draft: DraftStep, verdict: Verdict, commit: Commit) -> None: ...
+
+
+class StepLog:
+    """Plain rows per sample: `steps[sample_id]` is a list of {step, block, span, score, expected, verified, accepted,
+    tokens}, where each token has its position, id, source, and the probabilities that drafter and verifier gave to the
+    drafted token (null where nobody verified). Asks the estimator in each step, so it costs time."""
+
+    def __init__(self) -> None:
+        self.steps: dict[str, list[dict[str, Any]]] = {}
+
+    def observe(self, session: Session, draft: DraftStep, verdict: Verdict, commit: Commit) -> None:
+        state, router = session.state, session.decoder.router
+        columns = {
+            "step": state.step_B,
+            "block": state.start_B // state.block_length,
+            "span": draft.span_BL.sum(1),
+            "score": router.score_B(draft) if hasattr(router, "score_B") else None,
+            "expected": draft.expected_accepted_B,
+            "verified": verdict.verified_B,
+            "accepted": verdict.accepted_B,
+        }
+        on_host = {name: None if column is None else column.tolist() for name, column in columns.items()}
+        tokens = self._tokens(session, draft, verdict, commit)
+        for row, active in enumerate(state.active_B.tolist()):
+            if active:
+                entry = {name: None if column is None else column[row] for name, column in on_host.items()}
+                sample = session.requests[session.live[row]].sample_id
+                self.steps.setdefault(sample, []).append(entry | {"tokens": tokens[row]})
+
+    def _tokens(
+        self, session: Session, draft: DraftStep, verdict: Verdict, commit: Commit
+    ) -> list[list[dict[str, Any]]]:
+        columns = (
+            session.state.positions_BL,
+            commit.tokens_BL,
+            commit.source_BL,
+            draft.confidence_BL,
+            self._verify_prob(session, draft, verdict),
+        )
+        rows: list[list[dict[str, Any]]] = [[] for _ in session.live]
+        values = [column.tolist() for column in columns]
+        for row, place in commit.mask_BL.nonzero().tolist():
+            position, token, source, drafted, verified = (column[row][place] for column in values)
+            rows[row].append(
+                {
+                    "position": position,
+                    "token": token,
+                    "source": Source(source).name.lower(),
+                    "draft_prob": drafted,
+                    "verify_prob": None if verified != verified else verified,
+                }
+            )
+        return rows
+
+    def _verify_prob(self, session: Session, draft: DraftStep, verdict: Verdict) -> Tensor:
+        """(B, L), NaN where the verifier did not look."""
+        nothing_BL = torch.full_like(draft.confidence_BL, torch.nan)
+        if verdict.window is None:
+            return nothing_BL
+        window = verdict.window
+        prob_BS = session.sampler.prob_of(window.target_BSV, window.tokens_BS)
+        return window.to_block(window.checked_BS, prob_BS, nothing_BL)[0]

@@ -1,0 +1,57 @@
+"""The step log tells the same story as the result, and looking on changes nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from s2d2cli.decode import Request, StepLog
+from s2d2cli.decode.routers import ScoreThreshold
+from s2d2cli.decode.unmask import LowConfidenceDynamic
+from tests import reference
+from tests.conftest import make_decoder, s2d2
+
+REQUESTS = [Request("a", [7, 3, 9]), Request("b", list(range(20, 33))), Request("c", [5])]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_log_and_result_agree(golden_model, temperature):
+    settings = dict(block_length=8, max_new_tokens=20, context="causal", temperature=temperature)
+    decoder = make_decoder(router=ScoreThreshold(cost=1.5), unmask=LowConfidenceDynamic(0.4), **settings)
+    log = StepLog()
+    result = decoder.generate(golden_model, REQUESTS, observer=log)
+    assert result.generations == decoder.generate(golden_model, REQUESTS).generations
+    json.dumps(log.steps, allow_nan=False)
+    for request, generation in zip(REQUESTS, result.generations, strict=True):
+        steps = log.steps[request.sample_id]
+        assert [step["step"] for step in steps] == list(range(generation.drafted_steps))
+        assert sum(step["verified"] for step in steps) == generation.verified
+        assert sum(step["accepted"] for step in steps) == generation.accepted
+        assert all((step["score"] >= 0) == step["verified"] for step in steps if step["span"] > 1)
+        low = len(request.prompt_ids)
+        story = {token["position"]: (step["step"], token) for step in steps for token in step["tokens"]}
+        for offset, token_id in enumerate(generation.token_ids):
+            step, token = story[low + offset]
+            assert (token["token"], token["source"]) == (token_id, generation.sources[offset])
+            assert step == generation.reveal_steps[offset]
+            assert steps[step]["block"] == (low + offset) // 8
+            assert 0 < token["draft_prob"] <= 1
+            assert (token["verify_prob"] is None) == (token["source"] == "unmasked")
+
+
+def test_verify_prob_is_the_autoregressive_probability(golden_model):
+    prompt = REQUESTS[1].prompt_ids
+    log = StepLog()
+    generation = (
+        s2d2(block_length=8, max_new_tokens=16).generate(golden_model, [REQUESTS[1]], observer=log).generations[0]
+    )
+    checked = 0
+    for step in log.steps["b"]:
+        for token in step["tokens"]:
+            offset = token["position"] - len(prompt)
+            if token["source"] == "accepted" and offset < len(generation.token_ids):
+                logits = reference.next_token_logits(golden_model, prompt + generation.token_ids[:offset])
+                assert token["verify_prob"] == pytest.approx(float(logits.softmax(-1)[token["token"]]), abs=1e-4)
+                checked += 1
+    assert checked >= 5
