@@ -44,9 +44,8 @@ class ModelAdapter:
         self.context: int = network.config.max_position_embeddings
         self.device: torch.device = network.lm_head.weight.device
         self.dtype: torch.dtype = network.lm_head.weight.dtype
-        self._inner = network.model
         # transformers renamed the argument between 5.20 and 5.24; ask the signature
-        names = inspect.signature(type(self._inner).forward).parameters
+        names = inspect.signature(type(network.model).forward).parameters
         self._cache_argument = "cache" if "cache" in names else "past_key_values"
 
     def new_cache(self, rows: int, positions: int, scratch: int) -> KVCache:
@@ -59,7 +58,7 @@ class ModelAdapter:
     def forward(self, plan: ForwardPlan, cache: KVCache) -> Tensor:
         """Run one pass. Returns logits_BRV in the model's dtype, -inf for tokens that are never offered."""
         cache.aim(plan.slots_BQ, plan.visible_BQT.shape[-1])
-        hidden_BQH = self._inner(
+        hidden_BQH = self.network.model(
             input_ids=plan.tokens_BQ,
             position_ids=plan.positions_BQ,
             # a mapping goes past transformers' own mask building; a bool mask means "may attend"

@@ -63,13 +63,28 @@ def decoders(draw):
     )
 
 
+@pytest.fixture(scope="module")
+def models(golden_model):
+    """The trained one, and two of random weights: one that is sure of itself and one that is not."""
+    found = [golden_model]
+    for seed, scale in ((1, 0.3), (2, 0.02)):
+        model = copy.copy(golden_model)
+        model.network = copy.deepcopy(golden_model.network)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in model.network.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * scale)
+        found.append(model)
+    return found
+
+
 prompts = st.lists(st.lists(st.integers(0, 317), min_size=1, max_size=20), min_size=1, max_size=3)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(decoder=decoders(), prompts=prompts, stop_ids=st.sets(st.integers(0, 317), max_size=60))
-def test_every_run_keeps_its_promises(golden_model, decoder, prompts, stop_ids):
-    model = copy.copy(golden_model)
+@given(decoder=decoders(), prompts=prompts, stop_ids=st.sets(st.integers(0, 317), max_size=60), which=st.integers(0, 2))
+def test_every_run_keeps_its_promises(models, decoder, prompts, stop_ids, which):
+    model = copy.copy(models[which])
     model.stop_ids = tuple(stop_ids)
     session = Session(decoder, model, [Request(str(i), prompt) for i, prompt in enumerate(prompts)])
     seen = {number: list(prompt) for number, prompt in enumerate(prompts)}
@@ -85,6 +100,8 @@ def test_every_run_keeps_its_promises(golden_model, decoder, prompts, stop_ids):
             seen[number] = canvases[number]
     for prompt, generation in zip(prompts, session.result.generations, strict=True):
         check_generation(prompt, generation, decoder, model)
+        alone = decoder.generate(model, [Request(generation.sample_id, prompt)]).generations[0]
+        assert generation == alone, "the neighbours matter"
 
 
 def check_progress(before: list[int], after: list[int], mask: int, at_work: bool) -> None:
