@@ -12,10 +12,11 @@ from safetensors.torch import load_file, save_file
 from transformers import Qwen3ForCausalLM
 
 from s2d2cli.config import ModelConfig, RunConfig
+from s2d2cli.decode import Request
 from s2d2cli.errors import CheckpointError, ConfigError
 from s2d2cli.models import load_model
 from s2d2cli.models.plan import ForwardPlan, Kind
-from tests.conftest import GOLDEN
+from tests.conftest import GOLDEN, s2d2
 
 SDAR = GOLDEN / "sdar" / "checkpoint"
 
@@ -153,3 +154,14 @@ def test_no_forward_writes_outside_its_slots(golden_model):
     for stored_BTHD in cache.keys_BTHD + cache.values_BTHD:
         written = stored_BTHD[0].abs().sum((1, 2)) > 0
         assert written.tolist() == [False, False, True, True] + [False] * 6
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_half_precision_decodes(folder, dtype, temperature):
+    model = load(folder, dtype=dtype)
+    decoder = s2d2(block_length=8, max_new_tokens=20, temperature=temperature, top_k=20, top_p=0.95)
+    result = decoder.generate(model, [Request("a", [1, 2, 3]), Request("b", list(range(20)))])
+    for generation in result.generations:
+        assert len(generation.token_ids) == 20
+        assert "accepted" in generation.sources
