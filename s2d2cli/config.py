@@ -26,6 +26,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from s2d2cli.effect import effective, without_effect
 from s2d2cli.errors import ConfigError
 from s2d2cli.overrides import HYDRA_ERRORS, dotted_keys, explain, options, single
 
@@ -232,7 +233,9 @@ def record(config: RunConfig) -> dict[str, Any]:
 
 
 def run_id(config: RunConfig) -> str:
-    """Twelve hex digits that name the settings; labels and places (decoder, results) do not count."""
-    semantic = {k: v for k, v in record(config).items() if k not in ("decoder", "results")}
+    """Twelve hex digits that name the settings. Labels and places (decoder, results) do not count, nor does what has no
+    effect: an estimator that nobody asks makes no other run."""
+    effect = effective(record(config), without_effect(config))
+    semantic = {k: v for k, v in effect.items() if k not in ("decoder", "results")}
     canonical = json.dumps(semantic, sort_keys=True, allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]

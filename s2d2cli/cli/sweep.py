@@ -37,6 +37,7 @@ def sweep(
     from s2d2cli.runs.sweep import combinations, plan
 
     planned = plan(combinations(chosen.overrides, file), chosen.texts)
+    chosen.warn([point.config for point in planned.points])
     announce(planned)
     if dry_run:
         list_points(planned.points)

@@ -100,9 +100,18 @@ class Settings:
     texts: dict[str, str] = field(default_factory=dict)
 
     def compose(self) -> RunConfig:
+        """The configuration; a word that has no effect in it is told on stderr."""
         from s2d2cli.config import compose
 
-        return compose(self.overrides, self.texts)
+        config = compose(self.overrides, self.texts)
+        self.warn([config])
+        return config
+
+    def warn(self, configs: Sequence[RunConfig]) -> None:
+        from s2d2cli.effect import warnings
+
+        for sentence in warnings(self.overrides, configs):
+            typer.echo(f"warning: {sentence}", err=True)
 
 
 def settings(everyday: Everyday, words: Sequence[str], first: Sequence[str] = ()) -> Settings:

@@ -6,12 +6,12 @@ Axes: B rows, L block positions, C context buckets, A actions (0 skip, 1 verify)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from s2d2cli.config import one_of, register, require
+from s2d2cli.config import DecodeConfig, one_of, register, require
 from s2d2cli.decode.state import BlockState, DraftStep
 
 if TYPE_CHECKING:
@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 
 class Router(Protocol):
-    """What a router remembers, it remembers per row, so that neighbours do not matter; `start` makes the memory."""
+    """What a router remembers, it remembers per row, so that neighbours do not matter; `start` makes the memory.
+
+    Two class attributes, both True when left out: `uses_estimate` (it reads `draft.expected_accepted_B`) and `verifies`
+    (`decide` can be True).
+    """
 
     def start(self, session: Session) -> None: ...
 
@@ -48,6 +52,9 @@ class Stateless:
 class Never(Stateless):
     """Plain block diffusion."""
 
+    uses_estimate: ClassVar[bool] = False
+    verifies: ClassVar[bool] = False
+
     def decide(self, draft: DraftStep, state: BlockState) -> Tensor:
         return torch.zeros_like(state.active_B)
 
@@ -56,6 +63,8 @@ class Never(Stateless):
 @dataclass
 class Always(Stateless):
     """Verify each step."""
+
+    uses_estimate: ClassVar[bool] = False
 
     def decide(self, draft: DraftStep, state: BlockState) -> Tensor:
         return torch.ones_like(state.active_B)
@@ -74,6 +83,9 @@ class Confident(Stateless):
     def counts_confident(self) -> bool:
         return True
 
+    def idle(self, decode: DecodeConfig) -> dict[str, str]:
+        return {} if self.counts_confident() else {"confidence": "this router counts no confident masks"}
+
     def num_confident_B(self, draft: DraftStep) -> Tensor:
         return (draft.masked_BL & (draft.confidence_BL > self.line)).sum(1)
 
@@ -85,6 +97,8 @@ class MinSpan(Confident):
 
     `legacy` also verifies a shorter span unless plain diffusion would reveal at least min(tau_span, masks) tokens.
     """
+
+    uses_estimate: ClassVar[bool] = False
 
     tau_span: int = 2
     legacy: bool = False
@@ -174,6 +188,8 @@ class ContextualUCB:
     Context: length of the first span, progress in the block, mean draft entropy, each cut into bins. Reward: tokens
     decided per forward. It tries what it knows least: mean + beta * sqrt(ln t / n), ties verify.
     """
+
+    uses_estimate: ClassVar[bool] = False
 
     beta: float = 1.0
     span_bins: int = 2

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
-from s2d2cli.config import one_of, register, require
+from s2d2cli.config import DecodeConfig, one_of, register, require
 from s2d2cli.decode.acceptance import (
     Outcome,
     Window,
@@ -63,6 +63,20 @@ class SelfVerifier:
         one_of("verifier.ratio_spans", self.ratio_spans, ("first", "all"))
         for name in ("published_temperature", "residual_temperature", "tempering"):
             require(getattr(self, name) > 0, f"verifier.{name} must be above 0, got {getattr(self, name)}")
+
+    def idle(self, decode: DecodeConfig) -> dict[str, str]:
+        """Settings that the others make pointless; see effect.py."""
+        greedy = decode.temperature == 0
+        exact = greedy and self.acceptance == "lossless"
+        no_ratio = exact and self.ratio_threshold is None
+        found = {
+            "skip_redundant": decode.context != "causal" and "it is about decode.context=causal",
+            "acceptance": not greedy and self.resample and "sampled drafts are accepted alike under both",
+            "published_temperature": (not greedy or no_ratio) and "it is about greedy drafts with acceptance=published",
+            "tempering": no_ratio and "greedy drafts are accepted exactly, without a ratio",
+            "residual_temperature": (exact or not self.resample) and "no replacement is drawn at random",
+        }
+        return {key: why for key, why in found.items() if why}
 
     def verify(self, draft: DraftStep, session: Session, verify_B: Tensor) -> Verdict:
         state = session.state

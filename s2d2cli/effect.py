@@ -1,0 +1,55 @@
+"""Which settings have no effect under the others. Nowhere else is this known.
+
+A router says in class attributes whether it asks for an estimate (`uses_estimate`) and whether it can verify
+(`verifies`); any strategy with settings that may idle has `idle(decode) -> {field: why}`. What says nothing has effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from s2d2cli.config import RunConfig
+
+STAGES = ("unmask", "router", "estimator", "verifier")
+
+
+def without_effect(config: RunConfig) -> dict[str, str]:
+    """Each setting or whole group that nothing reads under this configuration, and why."""
+    router, found = config.router, {}
+    name = f"router={getattr(router, 'kind', type(router).__name__)}"
+    if not getattr(router, "uses_estimate", True):
+        found["estimator"] = f"{name} asks for no estimate"
+    if not getattr(router, "verifies", True):
+        found["verifier"] = f"{name} never verifies"
+    for group in STAGES:
+        idle = getattr(getattr(config, group), "idle", None)
+        if idle is not None and group not in found:
+            found |= {f"{group}.{key}": why for key, why in idle(config.decode).items()}
+    return found
+
+
+def reason(key: str, found: Mapping[str, str]) -> str | None:
+    """Why this dotted key has no effect; None when it has."""
+    return found.get(key) or found.get(key.partition(".")[0])
+
+
+def effective(plain: Mapping[str, Any], without: Mapping[str, str]) -> dict[str, Any]:
+    """The recorded configuration less what has no effect: what two equal runs have in common."""
+    kept = {key: value for key, value in plain.items() if key not in without}
+    for group in STAGES:
+        if group in kept:
+            kept[group] = {key: value for key, value in kept[group].items() if f"{group}.{key}" not in without}
+    return kept
+
+
+def warnings(words: Sequence[str], configs: Sequence[RunConfig]) -> list[str]:
+    """A sentence for each typed word that has no effect in any of these runs."""
+    found = [without_effect(config) for config in configs]
+    sentences = []
+    for word in words:
+        reasons = [reason(word.partition("=")[0], one) for one in found]
+        if all(reasons):
+            sentences.append(f"{word} has no effect: {reasons[0]}")
+    return sentences
