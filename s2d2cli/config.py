@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cache
-from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,23 +25,30 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from s2d2cli import plugins
 from s2d2cli.effect import effective, without_effect
 from s2d2cli.errors import ConfigError
 from s2d2cli.overrides import HYDRA_ERRORS, dotted_keys, explain, options, single
 
-STRATEGY_MODULES = ("s2d2cli.decode", "s2d2cli.tasks")  # what registers itself there can be chosen
 STRATEGY_GROUPS = ("unmask", "router", "estimator", "verifier", "task")
 CONTEXTS = ("block", "causal", "causal_cache", "causal_draft")
+
+REGISTERED: dict[tuple[str, str], str] = {}  # the module that each option comes from
 
 T = TypeVar("T")
 
 
 def register(group: str, name: str) -> Callable[[type[T]], type[T]]:
     """Make a dataclass selectable as `group=name`; its fields are its settings and hold their only defaults."""
+    one_of("the group of @register", group, STRATEGY_GROUPS)
 
     def store(cls: type[T]) -> type[T]:
+        require(is_dataclass(cls), f"{cls.__name__} must be a dataclass: put @dataclass under @register(...)")
+        owner = REGISTERED.setdefault((group, name), cls.__module__)
+        require(owner == cls.__module__, f"{group}={name} is taken by {owner}; register {cls.__name__} as another name")
         cls.kind = name  # type: ignore[attr-defined]
         ConfigStore.instance().store(group=group, name=name, node=cls)
+        chosen.cache_clear()
         return cls
 
     return store
@@ -111,8 +117,7 @@ def package_folder(name: str) -> Path:
 @contextmanager
 def hydra_session() -> Iterator[None]:
     """Hydra initialised on our `conf/`, whatever the working directory."""
-    for module in STRATEGY_MODULES:
-        import_module(module)
+    plugins.load_installed()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(package_folder("conf")), version_base="1.3", job_name="s2d2"):
         yield
@@ -227,7 +232,7 @@ def record(config: RunConfig) -> dict[str, Any]:
     for group in STRATEGY_GROUPS:
         node = getattr(config, group)
         if is_dataclass(node):
-            plain[group] = {"kind": getattr(node, "kind", None), **plain[group]}
+            plain[group] = {"kind": getattr(node, "kind", None), **plain[group], **plugins.mark(type(node))}
     plain["task"].setdefault("version", getattr(config.task, "version", None))  # a changed protocol is another run
     return plain
 

@@ -207,7 +207,7 @@ def load(checkpoint: Path) -> tuple[TinyModel, Tokenizer]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", type=Path, help="stage1.pt, stage2.pt or stage3.pt in the training folder")
+    parser.add_argument("checkpoint", type=Path, help="stage1.pt to stage4.pt in the training folder")
     parser.add_argument("--count", type=int, default=64)
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--decoders", nargs="+", default=["ar", "dynamic0.5", "s2d2"])

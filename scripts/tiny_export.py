@@ -1,6 +1,6 @@
 """Write a training checkpoint in SDAR's published format, and the held-out problems in the benchmarks' formats.
 
-python scripts/tiny_export.py runs/tiny/stage3.pt --assets s2d2cli/assets
+python scripts/tiny_export.py runs/tiny/stage4.pt --assets s2d2cli/assets
 """
 
 import argparse
@@ -105,7 +105,7 @@ def export(checkpoint: Path, assets: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", type=Path, help="stage3.pt in the training folder")
+    parser.add_argument("checkpoint", type=Path, help="stage4.pt in the training folder")
     parser.add_argument("--assets", type=Path, default=Path("s2d2cli/assets"))
     args = parser.parse_args()
     torch.set_num_threads(1)

@@ -3,9 +3,9 @@
     python scripts/train_tiny.py --out runs/tiny
 
 Stage 1 warms the model up as an autoregressive one (block length 1 only): small batches of one task break the plateau
-on which the copying of names and numbers is learnt. Stage 2 trains block lengths 1 to 32 together; stage 3 does the
-same for the family that lags behind. Steps decide when training stops, never the clock. A killed run continues from its
-last checkpoint when started again.
+on which the copying of names and numbers is learnt. Stage 2 trains block lengths 1 to 32 together; stages 3 and 4 do
+the same for the family that lags behind. Steps decide when training stops, never the clock. A killed run continues from
+its last checkpoint when started again.
 """
 
 import argparse
@@ -175,6 +175,7 @@ def stages(args: argparse.Namespace) -> list[Stage]:
         Stage("stage1", args.steps1, budget=2048, decay=0.3, num_copies=1, mixes=((early, 0),)),
         Stage("stage2", args.steps2, budget=3072, decay=0.7, num_copies=2, mixes=mixes2),
         Stage("stage3", args.steps3, 3072, decay=0.9, num_copies=2, mixes=((last, 0),), learning_rate=2.5e-3),
+        Stage("stage4", args.steps4, 3072, decay=0.9, num_copies=2, mixes=((last, 0),), learning_rate=1.5e-3),
     ]
 
 
@@ -185,6 +186,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--steps1", type=int, default=2000, help="steps of the autoregressive warm start")
     parser.add_argument("--steps2", type=int, default=4000, help="steps over all block lengths")
     parser.add_argument("--steps3", type=int, default=1400, help="steps of the same with mostly instructions")
+    parser.add_argument("--steps4", type=int, default=600, help="steps of the same, at a lower rate")
     parser.add_argument("--examples", type=int, default=120_000, help="distinct draws of training problems")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=True, help="bfloat16 autocast")

@@ -59,7 +59,7 @@ class Sources:
         if self.prompts and self.prompts[0] != "-":
             return [style.of_text("prompt", self.prompts[0])]
         if self.prompts or not sys.stdin.isatty():
-            return [style.of_text("prompt", sys.stdin.read())]
+            return [style.of_text("prompt", sys.stdin.read().removesuffix("\n"))]
         return None
 
 

@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Settings, anywhere on the line: router=min_span router.tau_span=4."),
+]
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugins", metavar="FILE", help="Python file whose @register classes can be chosen; may be given again."
+    ),
 ]
 
 
@@ -75,14 +82,16 @@ KEYS = {
 
 
 def shared(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the everyday options: its parameter `everyday` is spelled out for Typer, field by field."""
+    """Give a command --plugins, and the everyday options: `everyday` is spelled out for Typer, field by field."""
     signature = inspect.signature(command, eval_str=True)
     hints = get_type_hints(Everyday, include_extras=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
     spelled = [inspect.Parameter(f.name, keyword, annotation=hints[f.name], default=None) for f in fields(Everyday)]
     own = [p.replace(kind=keyword) for p in signature.parameters.values() if p.name != "everyday"]
+    own.append(inspect.Parameter("plugins", keyword, annotation=Plugins, default=None))
 
     def wrapper(**values: Any) -> None:
+        load_plugins(values.pop("plugins"))
         everyday = Everyday(**{f.name: values.pop(f.name) for f in fields(Everyday)})
         command(everyday=everyday, **values)
 
@@ -90,6 +99,14 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
     wrapper.__signature__ = signature.replace(parameters=[*own, *spelled])  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in (*own, *spelled)}
     return wrapper
+
+
+def load_plugins(files: Sequence[Path] | None) -> None:
+    """Before anything is composed, so that what they register can be chosen."""
+    if files:
+        from s2d2cli.plugins import load
+
+        load(files)
 
 
 @dataclass

@@ -17,6 +17,7 @@ __all__ = ["ModelAdapter", "load_model"]
 
 FAMILIES = {"sdar": build_sdar}
 ALL_THREADS = torch.get_num_threads()
+UNLIMITED = 1 << 40  # tokens; the decoder checks lengths itself, and in a sentence of its own
 SMALL = 20_000_000  # parameters; below, the forwards are too short to share out: threads would wait for each other
 
 
@@ -56,9 +57,9 @@ def load_tokenizer(folder: Path) -> Any | None:
     from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
     if (folder / "tokenizer.json").is_file():
-        return PreTrainedTokenizerFast.from_pretrained(folder)
+        return PreTrainedTokenizerFast.from_pretrained(folder, model_max_length=UNLIMITED)
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        return Qwen2Tokenizer.from_pretrained(folder)
+        return Qwen2Tokenizer.from_pretrained(folder, model_max_length=UNLIMITED)
     return None
 
 
