@@ -298,7 +298,7 @@ def test_failed_point_does_not_stop_the_others(s2d2, monkeypatch):
     made = doubles.use(monkeypatch)
     usual = doubles.EchoDecoder.generate
 
-    def generate(self, model, requests):
+    def generate(self, model, requests, observer=None):
         if self.config.seed == 2:
             raise RuntimeError("out of memory [on purpose]")
         return usual(self, model, requests)
@@ -319,7 +319,7 @@ def test_interrupted_sweep(s2d2, monkeypatch):
     doubles.use(monkeypatch)
     usual = doubles.EchoDecoder.generate
 
-    def generate(self, model, requests):
+    def generate(self, model, requests, observer=None):
         if len(self.calls) == 1:
             os.kill(os.getpid(), signal.SIGINT)
         return usual(self, model, requests)

@@ -11,10 +11,10 @@ from s2d2cli.cli import app
 from s2d2cli.config import DecodeConfig, ModelConfig, RunConfig
 
 EVERYDAY = """--batch-size --block-length --decoder --denoising-steps --device --dtype --limit --max-new-tokens --model
---results --router --seed --task --temperature --top-k --top-p -b -m -n -o -t"""
+--plugins --results --router --seed --task --temperature --top-k --top-p -b -m -n -o -t"""
 OPTIONS = {
-    "generate": f"{EVERYDAY} --input --json --messages --output --print-config --prompt --raw --system",
-    "eval": f"{EVERYDAY} --allow-code-execution --json --print-config",
+    "generate": f"{EVERYDAY} --input --json --messages --output --print-config --prompt --raw --system --trace",
+    "eval": f"{EVERYDAY} --allow-code-execution --json --print-config --trace",
     "sweep": f"{EVERYDAY} --allow-code-execution --dry-run --out",
     "arness": f"{EVERYDAY} --json",
     "report": "--out",

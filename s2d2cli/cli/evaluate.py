@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,10 @@ from s2d2cli.cli.words import Everyday, Overrides, settings, shared
 
 AllowCode = Annotated[
     bool, typer.Option("--allow-code-execution", help="Let tasks run generated programs, each in a limited process.")
+]
+Trace = Annotated[
+    Path | None,
+    typer.Option("--trace", help="JSONL for every step of every sample.", metavar="FILE", show_default=False),
 ]
 PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved settings and leave.")]
 
@@ -22,6 +27,7 @@ def eval_(
     everyday: Everyday,
     allow_code_execution: AllowCode = False,
     print_config: PrintConfig = False,
+    trace: Trace = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json instead of a table.")] = False,
 ) -> None:
     """Measure accuracy and speed on a task; the same command again goes on where it stopped."""
@@ -34,7 +40,9 @@ def eval_(
         return
     from s2d2cli.runs.evaluate import Models, evaluate
 
-    outcome = evaluate(config, Models(), allow_code_execution)
+    outcome = evaluate(config, Models(), allow_code_execution, trace)
+    if trace and not outcome.decoded:
+        typer.echo(f"Nothing was left to decode, so nothing was added to {trace}.", err=True)
     if as_json:
         import json
 

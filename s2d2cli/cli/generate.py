@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s2d2cli.cli.evaluate import PrintConfig
+from s2d2cli.cli.evaluate import PrintConfig, Trace
 from s2d2cli.cli.words import Everyday, Settings, settings, shared, split
 from s2d2cli.errors import ConfigError, PromptError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from s2d2cli.decode import Decoder
     from s2d2cli.models import ModelAdapter
     from s2d2cli.runs.prompts import Conversation, Style
+    from s2d2cli.runs.trace import TraceFile
 
 Words = Annotated[
     list[str] | None,
@@ -75,6 +76,7 @@ def generate(
     rows: Annotated[Path | None, typer.Option("--input", help="JSONL of prompts or messages.", metavar="FILE")] = None,
     output: Annotated[Path | None, typer.Option("--output", help="New JSONL for the answers.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as one JSON object.")] = False,
+    trace: Trace = None,
     print_config: PrintConfig = False,
 ) -> None:
     """Answer a prompt, a file of prompts, or (without a prompt, on a terminal) one question after the other."""
@@ -90,12 +92,14 @@ def generate(
 
     style = Style(system, raw)
     conversations = Sources([*found, *(prompt or [])], messages, rows).conversations(style)
-    if rows or output or (conversations and len(conversations) > 1):
-        write_rows(config, conversations or [], output)
-    elif conversations:
-        answer(config, conversations[0], as_json)
+    if conversations is None:
+        talk(config, style, trace)
+        return
+    log = open_log(trace, config)
+    if rows or output or len(conversations) > 1:
+        write_rows(config, conversations, output, log)
     else:
-        talk(config, style)
+        answer(config, conversations[0], as_json, log)
 
 
 def compose(chosen: Settings, overrides: Sequence[str]) -> RunConfig:
@@ -118,13 +122,25 @@ def load(config: RunConfig) -> tuple[ModelAdapter, Decoder]:
     return load_model(config), build_decoder(config)
 
 
-def write_rows(config: RunConfig, conversations: Sequence[Conversation], output: Path | None) -> None:
+def open_log(path: Path | None, config: RunConfig) -> TraceFile | None:
+    from s2d2cli.runs.trace import open_trace
+    from s2d2cli.runs.verification import TRACED
+
+    if path is None:
+        return None
+    typer.echo(f"traced to {path}: {TRACED}", err=True)
+    return open_trace(path, config)
+
+
+def write_rows(
+    config: RunConfig, conversations: Sequence[Conversation], output: Path | None, log: TraceFile | None
+) -> None:
     """An answer per line, as soon as its batch is decoded."""
     from s2d2cli.runs.prompts import Tally, answers
 
     tally = Tally()
     with open_output(output) as file:
-        for result, found in answers(*load(config), conversations, config.batch_size):
+        for result, found in answers(*load(config), conversations, config.batch_size, log):
             for row in found:
                 file.write(json.dumps(row, ensure_ascii=False) + "\n")
             file.flush()
@@ -146,16 +162,16 @@ def open_output(path: Path | None) -> Any:
         ) from error
 
 
-def answer(config: RunConfig, conversation: Conversation, as_json: bool) -> None:
-    """One answer: streamed to a terminal, plain into a pipe, or a JSON object."""
+def answer(config: RunConfig, conversation: Conversation, as_json: bool, log: TraceFile | None) -> None:
+    """One answer: streamed to a terminal, plain into a pipe or when it is traced, or a JSON object."""
     from s2d2cli.runs.prompts import Tally, answers
 
     model, decoder = load(config)
-    if sys.stdout.isatty() and not as_json:
+    if sys.stdout.isatty() and not as_json and log is None:
         stream(model, decoder, conversation)
         return
     tally = Tally()
-    for result, found in answers(model, decoder, [conversation], 1):
+    for result, found in answers(model, decoder, [conversation], 1, log):
         tally.add(result)
         extra = {"seconds": result.seconds, "model": config.model.name, "decoder": config.decoder}
         typer.echo(json.dumps(found[0] | extra, ensure_ascii=False) if as_json else found[0]["text"])
@@ -176,8 +192,10 @@ def stream(model: ModelAdapter, decoder: Decoder, conversation: Conversation) ->
     return model.text(decoder.last.generations[0].token_ids)
 
 
-def talk(config: RunConfig, style: Style) -> None:
+def talk(config: RunConfig, style: Style, trace: Path | None) -> None:
     """Turn after turn; the model sees the whole conversation. An empty line or Ctrl-D ends it."""
+    if trace:
+        raise PromptError("--trace needs a prompt or a file of prompts; a conversation on the terminal is not traced")
     model, decoder = load(config)
     typer.echo(f"{config.model.name}, {config.decoder}; an empty line or Ctrl-D ends the conversation.", err=True)
     turns: list[dict[str, str]] = []

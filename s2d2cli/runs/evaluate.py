@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
+from s2d2cli import plugins
 from s2d2cli.config import RunConfig, record, run_id
-from s2d2cli.decode import BatchResult, Decoder, Generation, Request, build_decoder
+from s2d2cli.decode import Decoder, Request, StepLog, build_decoder
+from s2d2cli.effect import without_effect
 from s2d2cli.errors import TaskDataError
 from s2d2cli.models import load_model
 from s2d2cli.models.adapter import ModelAdapter
@@ -21,7 +22,9 @@ from s2d2cli.runs import store
 from s2d2cli.runs.environment import differences, environment, placed
 from s2d2cli.runs.interrupt import stop_signal
 from s2d2cli.runs.progress import progress
-from s2d2cli.runs.summary import alarms, summarise
+from s2d2cli.runs.rows import judged, rows_of
+from s2d2cli.runs.summary import summarise
+from s2d2cli.runs.trace import TraceFile, open_trace
 from s2d2cli.tasks.base import DataSource, Sample, Task
 
 
@@ -89,18 +92,24 @@ def finished(config: RunConfig) -> bool:
     return earlier is not None and earlier["status"] == "success" and not earlier["alarms"]["errors"]
 
 
-def evaluate(config: RunConfig, models: Models, allow_code_execution: bool = False) -> Outcome:
-    """Run, or go on with, this configuration. The task refuses what it must before a model loads."""
+def evaluate(
+    config: RunConfig, models: Models, allow_code_execution: bool = False, trace: Path | None = None
+) -> Outcome:
+    """Run, or go on with, this configuration. The task refuses what it must before a model loads.
+
+    With `trace`, every step of the samples decoded now goes to that file, and the time this takes into their seconds.
+    """
     source = config.task.prepare(allow_code_execution)
     samples = config.task.samples(config.limit)
     folder = store.folder_of(config)
     with folder.locked():
         run = begin(config, folder, samples, source)
         resumed = len(samples) - len(run.todo())
+        trace_file = open_trace(trace, config, goes_on=bool(run.rows)) if trace and run.todo() else None
         with recorded(run):
             rescore(run)
             if run.todo():
-                decode(run, models)
+                decode(run, models, trace_file)
             run.note(status="started" if run.todo() else "success", error=None)
         return Outcome(run.record, folder.path, run.interrupted, resumed, len(samples) - len(run.todo()) - resumed)
 
@@ -113,6 +122,8 @@ def begin(config: RunConfig, folder: store.RunFolder, samples: list[Sample], sou
         "run_id": run_id(config),
         "status": "started",
         "config": record(config),
+        "without_effect": without_effect(config),
+        "plugins": [asdict(plugin) for plugin in plugins.LOADED.values()],
         "environment": environment(config.backend),
         "resumed_with": [],
         "data": data,
@@ -157,7 +168,7 @@ def rescore(run: Run) -> None:
             run.keep(judged(row, run.task, sample))
 
 
-def decode(run: Run, models: Models) -> None:
+def decode(run: Run, models: Models, trace: TraceFile | None) -> None:
     """Batches of similar length, each written before the next begins; a batch's make-up does not change its tokens."""
     model = models.get(run.config)
     decoder = build_decoder(run.config)
@@ -167,8 +178,11 @@ def decode(run: Run, models: Models) -> None:
     decoder.generate(model, requests[:1])
     with stop_signal() as stop, progress(len(run.samples), len(run.samples) - len(requests)) as shown:
         for batch in batches(requests, run.config.batch_size):
-            result = decoder.generate(model, batch)
-            for row in rows_of(batch, result, model):
+            log = StepLog() if trace else None
+            result = decoder.generate(model, batch, observer=log)
+            if trace and log:
+                trace.write(batch, log, model)
+            for row in rows_of(batch, result, model, log):
                 run.keep(judged(row, run.task, by_id[row["id"]]))
             shown.advance(len(batch))
             if stop.requested:
@@ -196,46 +210,3 @@ def machine(run: Run, model: ModelAdapter) -> dict[str, Any]:
 def batches(requests: Sequence[Request], size: int) -> Iterator[list[Request]]:
     for start in range(0, len(requests), size):
         yield list(requests[start : start + size])
-
-
-def rows_of(batch: Sequence[Request], result: BatchResult, model: ModelAdapter) -> Iterator[dict[str, Any]]:
-    shared = {
-        "id": uuid4().hex[:8],
-        "size": len(batch),
-        "seconds": result.seconds,
-        "forwards": dict(result.forwards),
-        "query_rows": result.query_rows,
-    }
-    for request, generation in zip(batch, result.generations, strict=True):
-        yield row_of(request, generation, model) | {"batch": shared}
-
-
-def row_of(request: Request, generation: Generation, model: ModelAdapter) -> dict[str, Any]:
-    assert request.sample_id == generation.sample_id
-    sources = generation.sources
-    return {
-        "id": generation.sample_id,
-        "text": model.text(generation.token_ids),
-        "prompt_tokens": len(request.prompt_ids),
-        "tokens": len(generation.token_ids),
-        "token_ids": list(generation.token_ids),
-        "finish": generation.finish,
-        "masked": model.mask_id in generation.token_ids,
-        "forwards": dict(generation.forwards),
-        "accepted": generation.accepted,
-        "verified": generation.verified,
-        "drafted_steps": generation.drafted_steps,
-        "sources": {name: sources.count(name) for name in sorted(set(sources))},
-    }
-
-
-def judged(row: dict[str, Any], task: Task, sample: Sample) -> dict[str, Any]:
-    """The row with its score. A scorer that crashes costs this sample its score, not the run its work."""
-    try:
-        score = task.score(sample, row["text"])
-        verdict = {"correct": score.correct, "extracted": score.extracted, "detail": score.detail, "error": None}
-    except Exception as error:
-        crash = f"{type(error).__name__}: {error}"
-        verdict = {"correct": False, "extracted": None, "detail": {}, "error": crash}
-    scored = row | verdict
-    return scored | {"alarms": alarms(scored)}

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from s2d2cli.decode import BatchResult, Decoder, Generation, Request
+from s2d2cli.decode import BatchResult, Decoder, Generation, Request, StepLog
 from s2d2cli.errors import PromptError
 from s2d2cli.models.adapter import ModelAdapter
+from s2d2cli.runs.trace import TraceFile
 
 Messages = list[dict[str, str]]
 ROLES = ("system", "user", "assistant")
@@ -118,13 +119,20 @@ def conversation(place: str, number: int, line: str, style: Style) -> Conversati
 
 
 def answers(
-    model: ModelAdapter, decoder: Decoder, conversations: Sequence[Conversation], batch_size: int
+    model: ModelAdapter,
+    decoder: Decoder,
+    conversations: Sequence[Conversation],
+    batch_size: int,
+    trace: TraceFile | None = None,
 ) -> Iterator[tuple[BatchResult, list[dict[str, Any]]]]:
     """Batch by batch, in the order given; every prompt is checked before the first batch starts."""
     requests = [one.request(model) for one in conversations]
     decoder.check(model, requests)
     for start in range(0, len(requests), batch_size):
-        result = decoder.generate(model, requests[start : start + batch_size])
+        log = StepLog() if trace else None
+        result = decoder.generate(model, requests[start : start + batch_size], observer=log)
+        if trace and log:
+            trace.write(requests[start : start + batch_size], log, model)
         batch = conversations[start : start + batch_size]
         yield result, [row(one, g, model) for one, g in zip(batch, result.generations, strict=True)]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from s2d2cli.effect import effective
 from s2d2cli.errors import ConfigError
 from s2d2cli.runs.environment import hardware
 from s2d2cli.runs.pareto import front
@@ -98,7 +99,8 @@ def row_of(folder: RunFolder, record: Record) -> dict[str, Any]:
         "accuracy": record["accuracy"],
         "low": record["interval"][0],
         "high": record["interval"][1],
-        "tokens_per_s": speed.get("tokens_per_s"),
+        "traced": record.get("traced", False),
+        "tokens_per_s": None if record.get("traced") else speed.get("tokens_per_s"),
         "tokens_per_forward": speed.get("tokens_per_forward"),
         "tokens_per_forward_low": per_forward[0],
         "tokens_per_forward_high": per_forward[1],
@@ -118,7 +120,7 @@ def row_of(folder: RunFolder, record: Record) -> dict[str, Any]:
         "sampling": str([config["decode"][key] for key in ("temperature", "top_k", "top_p")]),
         "run_id": record["run_id"],
         "folder": str(folder.path),
-        "settings": flat({key: value for key, value in config.items() if key not in HIDDEN}),
+        "settings": settings(record),
     }
 
 
@@ -127,6 +129,12 @@ def alarms_text(record: Record) -> str:
     rung = [f"{count} {name.replace('_', ' ')}" for name, count in record["alarms"].items() if count]
     mixed = [f"resumed with other {', '.join(record['resumed_with'])}"] if record["resumed_with"] else []
     return "; ".join(rung + mixed)
+
+
+def settings(record: Record) -> dict[str, Any]:
+    """The decoder's settings that have an effect, dotted."""
+    effect = effective(record["config"], record.get("without_effect", {}))
+    return flat({key: value for key, value in effect.items() if key not in HIDDEN})
 
 
 def flat(tree: Record, prefix: str = "") -> dict[str, Any]:
@@ -183,12 +191,19 @@ def varied(rows: pd.DataFrame) -> list[str]:
         steps_given = mine["decode.denoising_steps"] != mine["decode.block_length"]
         shown = ["decode.block_length"] + (["decode.denoising_steps"] if steps_given else [])
         shown += [key for key in differing if key not in SHORT]
-        texts.append(" ".join(f"{SHORT.get(key, key.rpartition('.')[2])}={mine[key]}" for key in shown))
+        texts.append(" ".join(f"{name}={mine[key]}" for key, name in zip(shown, names(shown), strict=True)))
     return texts
 
 
 def differs(key: str, settings: Iterable[Record]) -> bool:
-    return len({str(one.get(key)) for one in settings}) > 1
+    """Whether those that have this setting disagree."""
+    return len({str(one[key]) for one in settings if key in one}) > 1
+
+
+def names(keys: Sequence[str]) -> list[str]:
+    """As short as they can be told apart: the last word, the group for its `kind`, else the whole key."""
+    short = [SHORT.get(key, key.removesuffix(".kind").rpartition(".")[2]) for key in keys]
+    return [name if short.count(name) == 1 else key for key, name in zip(keys, short, strict=True)]
 
 
 def speedups(rows: pd.DataFrame) -> list[float | None]:

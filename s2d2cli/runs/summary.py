@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from s2d2cli.runs.verification import calibration, rates
 from s2d2cli.tasks.statistics import ratio_interval, wilson
 
 Row = Mapping[str, Any]
@@ -31,6 +32,9 @@ def summarise(rows: Sequence[Row]) -> dict[str, Any]:
         "alarms": {alarm: sum(alarm in row["alarms"] for row in rows) for alarm in ALARMS},
         "mean_tokens": float(np.mean(tokens)) if rows else None,
         "speed": speed(rows) if rows else None,
+        "verification": rates(rows),
+        "traced": any("estimates" in row for row in rows),
+        "calibration": calibration(rows),
     }
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from s2d2cli.runs.report import ACCURACY, PER_FORWARD, THROUGHPUT, Metric, Report, Table, alarms_text
 from s2d2cli.runs.store import Record, decoder_name
 from s2d2cli.runs.summary import FEW_SAMPLES
+from s2d2cli.runs.verification import TRACED
 
 FRONT = "*"
 COLUMNS = ("decoder", "settings", "n", "accuracy", "95 %", "tok/s", "vs AR", "tok/fwd", "length", "alarms")
@@ -76,7 +77,13 @@ def remarks(report: Report) -> list[str]:
         if pd.notna(row["speedup"]) and row["speedup"] < 1
     ]
     lost = [f"Not in the tables: {line}." for line in report.unfinished]
-    return [*report.notes, *(slower if len(slower) <= 3 else [many_slower(slower)]), *lost]
+    traced = [
+        f"{row['decoder']} {row['varied']} was traced: its seconds include the log, so its tok/s is not given."
+        for table in report.tables
+        for _, row in table.rows.iterrows()
+        if row["traced"]
+    ]
+    return [*report.notes, *traced, *(slower if len(slower) <= 3 else [many_slower(slower)]), *lost]
 
 
 def many_slower(slower: list[str]) -> str:
@@ -123,7 +130,23 @@ def outcome_table(record: Record) -> Group:
     grid.show_header = False
     for name, value in entries(record):
         grid.add_row(name, escape(value))
-    return Group(Text(run_title(record), style="bold"), grid)
+    parts: list[Text | Grid | Group] = [Text(run_title(record), style="bold"), grid]
+    if record["calibration"]:
+        parts += [Text(), calibration_table(record)]
+    return Group(*parts)
+
+
+def calibration_table(record: Record) -> Group:
+    """Does the estimator foresee what is accepted? For each range of its estimate, and over all."""
+    found = record["calibration"]
+    grid = plain_grid()
+    for name in ("E[K]", "verified steps", "predicted", "accepted"):
+        grid.add_column(Text(name), justify="right")
+    ranges = [f"{part['low']} to {part['high']}" for part in found["bins"]]
+    for name, part in zip([*ranges, "all"], [*found["bins"], found], strict=True):
+        grid.add_row(name, str(part["steps"]), f"{part['predicted']:.2f}", f"{part['accepted']:.2f}")
+    title = f"accepted tokens of a verification as estimator={record['config']['estimator']['kind']} predicts them"
+    return Group(Text(title, style="bold"), grid)
 
 
 def run_title(record: Record) -> str:
@@ -143,6 +166,7 @@ def entries(record: Record) -> list[tuple[str, str]]:
         ("alarms", alarms_text(record) or "none"),
         ("tokens", f"{record['speed']['tokens']}, {record['mean_tokens']:.1f} per answer"),
         *speed_entries(record["speed"]),
+        *verification_entries(record),
         ("warm-up", f"{record['warm_up']}; not counted"),
     ]
 
@@ -156,3 +180,20 @@ def speed_entries(speed: Record) -> list[tuple[str, str]]:
         ("speed", f"{speed['tokens_per_forward'] or 0:.2f} tokens/forward, {per_second} in {speed['seconds']:.1f} s"),
         ("batches", f"{speed['batches']}, {latency}"),
     ]
+
+
+def verification_entries(record: Record) -> list[tuple[str, str]]:
+    """What a person tunes a router with."""
+    rates, speed = record["verification"], record["speed"]
+    traced = [("traced", f"yes: {TRACED}")]
+    if not speed["verified"]:
+        return traced if record["traced"] else []
+    entries = [
+        ("verified", f"{speed['verified']} of {speed['drafted_steps']} steps ({rates['verify_rate']:.2f})"),
+        (
+            "accepted",
+            f"{rates['accepted_per_verification']:.2f} tokens per verification, "
+            f"{rates['accepted_share']:.2f} of all new tokens",
+        ),
+    ]
+    return entries + (traced if record["traced"] else [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 from s2d2cli.config import RunConfig, register
-from s2d2cli.decode import BatchResult, Generation, Request
+from s2d2cli.decode import BatchResult, Generation, Request, StepLog
 from s2d2cli.errors import PromptError, SandboxError
 from s2d2cli.tasks.base import DataSource, Sample, Score
 
@@ -47,12 +48,14 @@ class EchoDecoder:
             if len(request.prompt_ids) + (self.config.decode.max_new_tokens or 0) > model.context:
                 raise PromptError(f"sample {request.sample_id} does not fit the context of {model.context}")
 
-    def generate(self, model: ByteModel, requests: list[Request]) -> BatchResult:
+    def generate(self, model: ByteModel, requests: list[Request], observer: StepLog | None = None) -> BatchResult:
         self.calls.append([request.sample_id for request in requests])
         if self.fail_at in self.calls[-1] and len(self.calls) > 1:
             raise RuntimeError("out of memory [on purpose]")
         time.sleep(float(os.environ.get("ECHO_SECONDS", "0")))
         generations = [self.answer(request) for request in requests]
+        if observer is not None:
+            observer.steps |= {g.sample_id: [step(g, number) for number in range(g.drafted_steps)] for g in generations}
         tokens = sum(len(g.token_ids) for g in generations)
         return BatchResult(generations, 0.5, {"prefill": 1, "draft": tokens // 2}, 10 * len(requests))
 
@@ -76,6 +79,19 @@ class EchoDecoder:
         ids = self.last.generations[0].token_ids
         for end in range(2, len(ids) + 2, 2):
             yield ids[:end]
+
+
+def step(generation: Generation, number: int) -> dict[str, Any]:
+    """A logged step: two tokens, and in every second step a verification that accepts one where 1.5 were expected."""
+    tokens = [{"position": i, "token": generation.token_ids[i]} for i in (2 * number, 2 * number + 1)[:1]]
+    return {
+        "step": number,
+        "span": 2,
+        "expected": 1.5,
+        "score": -math.inf,
+        "verified": number % 2 == 1,
+        "accepted": 1,
+    } | {"tokens": tokens}
 
 
 @register("task", "echo")
