@@ -117,6 +117,7 @@ def test_model_may_be_a_name_a_folder_or_a_hub_id(s2d2, tmp_path):
         (["eval", "--limit", "0"], "limit must be at least 1"),
         (["eval", "hello"], "cannot read the override 'hello'"),
         (["eval", "task=echo", "task.code=true"], "allow it with --allow-code-execution"),
+        (["generate", "hi", "router=hysteresis", "router.tau_off=0"], "router.tau_off must be below router.tau_on=0.0"),
         (["sweep", "paretto_tiny"], "did you mean 'pareto_tiny'?"),
         (["sweep", "seed=interval(0,1)", "limit=1,2"], "continuous range"),
         (["sweep", "task=echo", "decode.denoising_steps=0,-1"], "no point of this sweep is valid"),
@@ -168,6 +169,28 @@ def test_one_prompt_in_a_pipe(s2d2, decoders):
     assert s2d2.out == "2+2=?\n"
     assert s2d2.err == "6 tokens, 4 forwards, 1.50 tokens per forward, 12.0 tokens per second\n"
     assert decoders[0].config.router.tau_span == 4 and decoders[0].config.decode.max_new_tokens == 40
+
+
+def test_hysteresis_as_typed(s2d2, decoders):
+    words = ("router=hysteresis", "router.tau_on=1", "router.tau_off=-5", "estimator=margin", "How many?")
+    assert s2d2("generate", *words) == 0 and s2d2.out == "HOW MANY?\n"
+    config = decoders[0].config
+    assert (config.router.tau_on, config.router.tau_off, config.estimator.kind) == (1, -5, "margin")
+    assert "no effect" not in s2d2.err
+
+
+def test_a_setting_without_effect_is_told_once(s2d2, decoders):
+    assert s2d2("generate", "hi", "estimator=margin", "router=always") == 0 and s2d2.out == "HI\n"
+    sentence = "warning: estimator=margin has no effect: router=always asks for no estimate\n"
+    assert s2d2.err.startswith(sentence) and s2d2.err.count("warning") == 1
+    assert s2d2("eval", "task=echo", "router=always", "verifier.tempering=2") == 0
+    assert "warning: verifier.tempering=2 has no effect" in s2d2.err
+    assert s2d2("eval", "task=echo", "router=always") == 0 and "6 samples were there already" in s2d2.out
+    assert s2d2("sweep", "router=always", "estimator=entropy,margin", "--dry-run") == 0
+    assert "warning: estimator=entropy,margin has no effect: router=always" in s2d2.err
+    assert "left out: 1 with the settings of another point" in s2d2.err
+    assert s2d2("sweep", "router=always,ucb,hysteresis", "estimator=entropy,margin", "--dry-run") == 0
+    assert "warning" not in s2d2.err and len(s2d2.out.splitlines()) == 4
 
 
 def test_prompts_that_look_like_overrides(s2d2, decoders):

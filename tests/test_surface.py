@@ -14,7 +14,7 @@ EVERYDAY = """--batch-size --block-length --decoder --denoising-steps --device -
 --plugins --results --router --seed --task --temperature --top-k --top-p -b -m -n -o -t"""
 OPTIONS = {
     "generate": f"{EVERYDAY} --input --json --messages --output --print-config --prompt --raw --system --trace",
-    "eval": f"{EVERYDAY} --allow-code-execution --json --print-config --trace",
+    "eval": f"{EVERYDAY} --allow-code-execution --check-verifier --json --print-config --trace",
     "sweep": f"{EVERYDAY} --allow-code-execution --dry-run --out",
     "arness": f"{EVERYDAY} --json",
     "report": "--out",

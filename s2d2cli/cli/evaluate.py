@@ -28,6 +28,9 @@ def eval_(
     allow_code_execution: AllowCode = False,
     print_config: PrintConfig = False,
     trace: Trace = None,
+    check_verifier: Annotated[
+        bool, typer.Option("--check-verifier", help="Measure the same without verification and autoregressively too.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json instead of a table.")] = False,
 ) -> None:
     """Measure accuracy and speed on a task; the same command again goes on where it stopped."""
@@ -39,22 +42,25 @@ def eval_(
         typer.echo(as_yaml(record(config)), nl=False)
         return
     from s2d2cli.runs.evaluate import Models, evaluate
+    from s2d2cli.runs.verifier_check import check, counterparts
 
-    outcome = evaluate(config, Models(), allow_code_execution, trace)
+    models, others = Models(), counterparts(config) if check_verifier else []
+    outcome = evaluate(config, models, allow_code_execution, trace)
     if trace and not outcome.decoded:
         typer.echo(f"Nothing was left to decode, so nothing was added to {trace}.", err=True)
+    checked = check(outcome, others, models, allow_code_execution) if others and not outcome.interrupted else None
     if as_json:
         import json
 
         typer.echo(json.dumps(outcome.record, indent=1, ensure_ascii=False))
     else:
-        show(outcome)
-    if outcome.interrupted:
+        show(outcome, checked)
+    if outcome.interrupted or (others and checked is None):
         raise typer.Exit(130)
 
 
-def show(outcome: Any) -> None:
-    """A small table, and what to do about an unfinished run."""
+def show(outcome: Any, checked: Any) -> None:
+    """A small table, the verifier check if there was one, and what to do about an unfinished run."""
     from s2d2cli.runs.tables import outcome_table
 
     screen().print(outcome_table(outcome.record))
@@ -63,4 +69,9 @@ def show(outcome: Any) -> None:
     if outcome.interrupted:
         left = outcome.record["samples"] - outcome.record["n"]
         typer.echo(f"Interrupted with {left} samples to go; the same command goes on from here.", err=True)
+    if checked is not None:
+        from s2d2cli.runs.verifier_check import table
+
+        screen().print(table(checked))
+        typer.echo(checked.verdict)
     typer.echo(outcome.folder)

@@ -128,8 +128,9 @@ def open_log(path: Path | None, config: RunConfig) -> TraceFile | None:
 
     if path is None:
         return None
+    log = open_trace(path, config)
     typer.echo(f"traced to {path}: {TRACED}", err=True)
-    return open_trace(path, config)
+    return log
 
 
 def write_rows(

@@ -110,6 +110,28 @@ def test_what_was_not_measured_alike_stands_apart(tmp_path, changes, named):
     assert all(len(table.rows) == 1 and table.rows["front_tokens_per_s"].all() for table in report.tables)
 
 
+def test_settings_that_vary_are_named_so_that_they_can_be_told_apart(tmp_path):
+    scored = ["router=score_threshold", "decode.block_length=8"]
+    runs = [
+        run(0.9, 200.0, 2.0, *scored),
+        run(0.8, 200.0, 2.0, *scored, "estimator=margin", "estimator.threshold=0.2", "unmask.threshold=0.5"),
+        run(0.7, 200.0, 2.0, *scored, "estimator=margin", "unmask.threshold=0.5"),
+    ]
+    (table,) = build(stored(tmp_path, *runs)).tables
+    assert list(table.rows["varied"]) == [
+        "block=8 threshold=0.85 estimator=entropy",
+        "block=8 unmask.threshold=0.5 estimator=margin estimator.threshold=0.2",
+        "block=8 unmask.threshold=0.5 estimator=margin estimator.threshold=0.05",
+    ]
+
+
+def test_an_estimator_that_nobody_asks_is_no_setting(tmp_path):
+    idle = {"estimator": "router=always asks for no estimate"}
+    pair = [run(0.9, 200.0, 2.0, f"estimator={name}", without_effect=idle) for name in ("entropy", "margin")]
+    (table,) = build(stored(tmp_path, *pair)).tables
+    assert list(table.rows["varied"]) == ["block=16", "block=16"]
+
+
 def test_speedup_compares_equal_sampling_only(tmp_path):
     warm = run(0.9, 200.0, 2.0, *DYNAMIC, "decode.temperature=1")
     (table,) = build(stored(tmp_path, run(0.9, 100.0, 1.0, *AR), warm)).tables
