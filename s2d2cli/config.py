@@ -30,22 +30,17 @@ from s2d2cli.effect import effective, without_effect
 from s2d2cli.errors import ConfigError
 from s2d2cli.overrides import HYDRA_ERRORS, dotted_keys, explain, options, single
 
-STRATEGY_GROUPS = ("unmask", "router", "estimator", "verifier", "task")
+STRATEGY_GROUPS = tuple(plugins.NEEDED)
 CONTEXTS = ("block", "causal", "causal_cache", "causal_draft")
-
-REGISTERED: dict[tuple[str, str], str] = {}  # the module that each option comes from
 
 T = TypeVar("T")
 
 
 def register(group: str, name: str) -> Callable[[type[T]], type[T]]:
     """Make a dataclass selectable as `group=name`; its fields are its settings and hold their only defaults."""
-    one_of("the group of @register", group, STRATEGY_GROUPS)
 
     def store(cls: type[T]) -> type[T]:
-        require(is_dataclass(cls), f"{cls.__name__} must be a dataclass: put @dataclass under @register(...)")
-        owner = REGISTERED.setdefault((group, name), cls.__module__)
-        require(owner == cls.__module__, f"{group}={name} is taken by {owner}; register {cls.__name__} as another name")
+        plugins.admit(group, name, cls)
         cls.kind = name  # type: ignore[attr-defined]
         ConfigStore.instance().store(group=group, name=name, node=cls)
         chosen.cache_clear()

@@ -10,7 +10,7 @@ import importlib.metadata
 import sys
 import traceback
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +31,28 @@ class Plugin:
 
 
 LOADED: dict[str, Plugin] = {}  # by the name of the module
+OWNERS: dict[tuple[str, str], str] = {}  # of each option, the module it comes from
+NEEDED = {  # the groups of strategies, and what a class of each must have
+    "unmask": ("select",),
+    "router": ("start", "decide", "observe", "keep"),
+    "estimator": ("accept_prob",),
+    "verifier": ("verify",),
+    "task": ("prepare", "samples", "score", "version"),
+}
+
+
+def admit(group: str, name: str, cls: type) -> None:
+    """Refuse a class that could not be chosen or used as `group=name`."""
+    if group not in NEEDED:
+        raise ConfigError(f"the group of @register must be one of {', '.join(NEEDED)}, got {group!r}")
+    if not is_dataclass(cls):
+        raise ConfigError(f"{cls.__name__} must be a dataclass: put @dataclass under @register({group!r}, {name!r})")
+    missing = [needed for needed in NEEDED[group] if not hasattr(cls, needed)]
+    if missing:
+        raise ConfigError(f"a {group} must have {', '.join(NEEDED[group])}; {cls.__name__} lacks {', '.join(missing)}")
+    owner = OWNERS.setdefault((group, name), cls.__module__)
+    if owner != cls.__module__:
+        raise ConfigError(f"{group}={name} is taken by {owner}; register {cls.__name__} under another name")
 
 
 @cache

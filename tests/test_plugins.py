@@ -12,7 +12,7 @@ import pytest
 from hydra.core.config_store import ConfigStore
 
 from s2d2cli import plugins
-from s2d2cli.config import REGISTERED, compose, names_of, run_id
+from s2d2cli.config import compose, names_of, run_id
 from s2d2cli.errors import ConfigError
 from tests.test_cli import s2d2 as s2d2
 
@@ -42,7 +42,7 @@ class Mine(Stateless):
 def forget():
     """What a test registered is gone after it."""
     repo = ConfigStore.instance().repo
-    kept = [(tree, dict(tree)) for tree in (repo["router"], plugins.LOADED, REGISTERED)]
+    kept = [(tree, dict(tree)) for tree in (repo["router"], plugins.LOADED, plugins.OWNERS)]
     yield
     for tree, before in kept:
         tree.clear()
@@ -126,7 +126,8 @@ def test_a_broken_package_is_named(monkeypatch):
             "line 2: the group of @register",
         ),
         ("from s2d2cli.config import register\n@register('router', 'x')\nclass A: ...", "A must be a dataclass: put"),
-        (ROUTER.replace("{name}", "always"), "router=always is taken by s2d2cli.decode.routers; register Mine as"),
+        (ROUTER.replace("(Stateless)", ""), "a router must have start, decide, observe, keep; Mine lacks start"),
+        (ROUTER.replace("{name}", "always"), "router=always is taken by s2d2cli.decode.routers; register Mine under"),
         ("raise SystemExit(3)", "line 1: SystemExit: 3"),
     ],
 )

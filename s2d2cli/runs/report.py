@@ -105,6 +105,7 @@ def row_of(folder: RunFolder, record: Record) -> dict[str, Any]:
         "tokens_per_forward_low": per_forward[0],
         "tokens_per_forward_high": per_forward[1],
         "mean_tokens": record["mean_tokens"],
+        **record.get("verification", {}),
         "alarms": alarms_text(record),
         "task": config["task"]["kind"],
         "task_settings": str(sorted(config["task"].items())),

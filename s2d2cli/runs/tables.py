@@ -78,7 +78,8 @@ def remarks(report: Report) -> list[str]:
     ]
     lost = [f"Not in the tables: {line}." for line in report.unfinished]
     traced = [
-        f"{row['decoder']} {row['varied']} was traced: its seconds include the log, so its tok/s is not given."
+        f"{row['decoder']} {row['varied']} was traced: its seconds include the log, so its tok/s is not given; "
+        f"to have it, decode again without --trace, with another --results folder."
         for table in report.tables
         for _, row in table.rows.iterrows()
         if row["traced"]
