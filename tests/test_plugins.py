@@ -123,7 +123,7 @@ def test_a_broken_package_is_named(monkeypatch):
         ("import nowhere_to_be_found", "line 1: ModuleNotFoundError: No module named 'nowhere_to_be_found'"),
         (
             "from s2d2cli.config import register\n@register('rooter', 'x')\nclass A: ...",
-            "line 2: the group of @register",
+            "the group of @register must be one of unmask, router",
         ),
         ("from s2d2cli.config import register\n@register('router', 'x')\nclass A: ...", "A must be a dataclass: put"),
         (ROUTER.replace("(Stateless)", ""), "a router must have start, decide, observe, keep; Mine lacks start"),
