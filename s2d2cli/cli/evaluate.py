@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from s2d2cli.cli.screen import screen
 from s2d2cli.cli.words import Everyday, Overrides, settings, shared
+
+if TYPE_CHECKING:
+    from s2d2cli.config import RunConfig
+    from s2d2cli.runs.evaluate import Outcome
+    from s2d2cli.runs.verifier_check import Check
 
 AllowCode = Annotated[
     bool, typer.Option("--allow-code-execution", help="Let tasks run generated programs, each in a limited process.")
@@ -36,30 +41,36 @@ def eval_(
     """Measure accuracy and speed on a task; the same command again goes on where it stopped."""
     config = settings(everyday, words or []).compose()
     if print_config:
-        from s2d2cli.config import record
-        from s2d2cli.plain_yaml import as_yaml
-
-        typer.echo(as_yaml(record(config)), nl=False)
+        print_settings(config)
         return
     from s2d2cli.runs.evaluate import Models, evaluate
     from s2d2cli.runs.verifier_check import check, counterparts
 
     models, others = Models(), counterparts(config) if check_verifier else []
     outcome = evaluate(config, models, allow_code_execution, trace)
+    checked = check(outcome, others, models, allow_code_execution) if others and not outcome.interrupted else None
     if trace and not outcome.decoded:
         typer.echo(f"Nothing was left to decode, so nothing was added to {trace}.", err=True)
-    checked = check(outcome, others, models, allow_code_execution) if others and not outcome.interrupted else None
     if as_json:
         import json
 
         typer.echo(json.dumps(outcome.record, indent=1, ensure_ascii=False))
     else:
         show(outcome, checked)
+    if others and checked is None and not outcome.interrupted:
+        typer.echo("Interrupted in the verifier check; the same command goes on from here.", err=True)
     if outcome.interrupted or (others and checked is None):
         raise typer.Exit(130)
 
 
-def show(outcome: Any, checked: Any) -> None:
+def print_settings(config: RunConfig) -> None:
+    from s2d2cli.config import record
+    from s2d2cli.plain_yaml import as_yaml
+
+    typer.echo(as_yaml(record(config)), nl=False)
+
+
+def show(outcome: Outcome, checked: Check | None) -> None:
     """A small table, the verifier check if there was one, and what to do about an unfinished run."""
     from s2d2cli.runs.tables import outcome_table
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s2d2cli.cli.evaluate import PrintConfig, Trace
+from s2d2cli.cli.evaluate import PrintConfig, Trace, print_settings
 from s2d2cli.cli.words import Everyday, Settings, settings, shared, split
 from s2d2cli.errors import ConfigError, PromptError
 
@@ -83,10 +83,7 @@ def generate(
     overrides, found = split(words or [])
     config = compose(settings(everyday, overrides, first=DEFAULTS), overrides)
     if print_config:
-        from s2d2cli.config import record
-        from s2d2cli.plain_yaml import as_yaml
-
-        typer.echo(as_yaml(record(config)), nl=False)
+        print_settings(config)
         return
     from s2d2cli.runs.prompts import Style
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,24 @@ def test_eval_measures_and_reuses(s2d2, monkeypatch):
     kept = json.loads(s2d2.out)["verifier_check"]
     assert kept["accuracy"] == {"s2d2 always": 0.5, "autoregressive": 0.5, "dynamic": 0.5} and len(made) == 3
     assert json.loads(next(Path("results").glob("*s2d2*/run.json")).read_text())["verifier_check"] == kept
+
+
+def test_interrupted_in_the_other_runs(s2d2, monkeypatch):
+    made = doubles.use(monkeypatch)
+    usual = doubles.EchoDecoder.generate
+
+    def generate(self, model, requests, observer=None):
+        if self.config.decoder == "autoregressive" and len(self.calls) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return usual(self, model, requests, observer)
+
+    monkeypatch.setattr(doubles.EchoDecoder, "generate", generate)
+    words = ("eval", "task=echo", "-b", "8", "batch_size=2", "--check-verifier")
+    assert s2d2(*words) == 130
+    assert "Interrupted in the verifier check" in s2d2.err and "accuracy 0.500" in s2d2.out and len(made) == 2
+    monkeypatch.setattr(doubles.EchoDecoder, "generate", usual)
+    assert s2d2(*words) == 0 and "Nothing speaks against" in s2d2.out
+    assert len(made[2].calls) == 3  # the warm-up and two batches: what was left
 
 
 def test_a_decoder_that_never_verifies_is_refused(s2d2, monkeypatch):
