@@ -399,3 +399,12 @@ def test_the_shipped_model_end_to_end(s2d2):
         for file in Path("results").glob("*/samples.jsonl")
     ]
     assert len(texts) == 2 and texts[0] == texts[1]
+
+
+def test_a_device_that_is_not_there_leaves_no_run(s2d2, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert s2d2("eval", "device=cuda", "limit=1") == 2
+    assert "device=cuda needs a CUDA device" in s2d2.err
+    assert not list(Path("results").glob("*"))

@@ -13,7 +13,7 @@ from s2d2cli.models.adapter import ModelAdapter, Vocabulary
 from s2d2cli.models.checkpoint import find_folder, load_weights, read_json, weights
 from s2d2cli.models.sdar import build_network as build_sdar
 
-__all__ = ["ModelAdapter", "load_model"]
+__all__ = ["ModelAdapter", "load_model", "pick_device"]
 
 FAMILIES = {"sdar": build_sdar}
 ALL_THREADS = torch.get_num_threads()

@@ -16,7 +16,7 @@ from s2d2cli.config import RunConfig, record, run_id
 from s2d2cli.decode import Decoder, Request, StepLog, build_decoder
 from s2d2cli.effect import without_effect
 from s2d2cli.errors import TaskDataError
-from s2d2cli.models import load_model
+from s2d2cli.models import load_model, pick_device
 from s2d2cli.models.adapter import ModelAdapter
 from s2d2cli.runs import store
 from s2d2cli.runs.environment import differences, environment, placed
@@ -100,6 +100,7 @@ def evaluate(
     With `trace`, every step of the samples decoded now goes to that file, and the time this takes into their seconds.
     """
     source = config.task.prepare(allow_code_execution)
+    pick_device(config.device)  # a device that is not there leaves no run behind
     samples = config.task.samples(config.limit)
     folder = store.folder_of(config)
     with folder.locked():
