@@ -5,7 +5,7 @@
 Stage 1 warms the model up as an autoregressive one (block length 1 only): small batches of one task break the plateau
 on which the copying of names and numbers is learnt. Stage 2 trains block lengths 1 to 32 together; stages 3 and 4 do
 the same for the family that lags behind. Steps decide when training stops, never the clock. A killed run continues from
-its last checkpoint when started again.
+its last checkpoint when started again. Needs torch 2.9 or newer, for torch.optim.Muon (decoding needs 2.6).
 """
 
 import argparse

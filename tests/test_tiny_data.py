@@ -138,6 +138,7 @@ class KilledTrainer(Trainer):
         return super().update(*args)
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="training needs torch 2.9 or newer, for torch.optim.Muon")
 def test_a_killed_training_run_continues_as_if_it_had_not_been_killed(tmp_path):
     args = Namespace(seed=0, examples=60, bf16=False, log_every=100, save_every=2)
     _, data = load_data(args)

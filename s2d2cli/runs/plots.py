@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure  # not pyplot: no display is needed, or looked for
 from matplotlib.patheffects import withStroke
@@ -57,13 +58,13 @@ def panel(axes: Any, rows: pd.DataFrame, metric: Metric, styles: dict[str, tuple
     draw_front(axes, rows, metric)
     for name, (color, marker) in styles.items():
         mine = rows[rows["decoder"] == name].dropna(subset=[metric.key, ACCURACY.key])
-        bars = {
+        intervals = {
             "xerr": x_bars(mine, metric),
-            "yerr": [mine[ACCURACY.key] - mine["low"], mine["high"] - mine[ACCURACY.key]],
+            "yerr": bars(mine, "low", ACCURACY.key, "high"),
         }
         size = 11 if marker == "*" else 7
         axes.errorbar(
-            mine[metric.key], mine[ACCURACY.key], **bars, fmt=marker, color=color, markersize=size, label=name,
+            mine[metric.key], mine[ACCURACY.key], **intervals, fmt=marker, color=color, markersize=size, label=name,
             elinewidth=0.8, ecolor=(color, 0.3), zorder=3,
         )  # fmt: skip
     label_front(axes, rows, metric)
@@ -81,11 +82,17 @@ def draw_front(axes: Any, rows: pd.DataFrame, metric: Metric) -> None:
         axes.step(*line, where="pre", color="#777777", linewidth=1.2, zorder=1, label="Pareto front")
 
 
-def x_bars(rows: pd.DataFrame, metric: Metric) -> list[pd.Series] | None:
+def x_bars(rows: pd.DataFrame, metric: Metric) -> np.ndarray | None:
     low, high = f"{metric.key}_low", f"{metric.key}_high"
     if low not in rows or rows[low].isna().any():
         return None
-    return [rows[metric.key] - rows[low], rows[high] - rows[metric.key]]
+    return bars(rows, low, metric.key, high)
+
+
+def bars(rows: pd.DataFrame, low: str, middle: str, high: str) -> np.ndarray:
+    """Lengths of the error bars, (2, points): down from the middle, and up."""
+    lengths: np.ndarray = np.diff(rows[[low, middle, high]].to_numpy(), axis=1).T
+    return lengths
 
 
 def label_front(axes: Any, rows: pd.DataFrame, metric: Metric) -> None:
