@@ -62,7 +62,6 @@ class Session:
         state.write(commit)
         decoder.router.observe(verdict.verified_B, commit.mask_BL.sum(1), state)
         state.verified_B += verdict.verified_B
-        state.accepted_B += verdict.accepted_B
         self.finish_blocks()
         return self.retire()
 
@@ -167,7 +166,6 @@ def new_state(prompts: Sequence[Sequence[int]], new_tokens: int, length: int, mo
         source_BT=torch.where(is_prompt_BT, int(Source.PROMPT), int(Source.UNDECIDED)).to(torch.int8),
         forwards_BK=torch.zeros(len(prompts), len(KINDS), dtype=torch.long, device=device),
         verified_B=zeros_B.clone(),
-        accepted_B=zeros_B.clone(),
         block_length=length,
         mask_id=model.mask_id,
     )

@@ -71,7 +71,6 @@ class BlockState:
     source_BT: Tensor  # int8 Source
     forwards_BK: Tensor  # forwards that each row took part in, by kind
     verified_B: Tensor  # steps that were verified
-    accepted_B: Tensor  # drafted tokens that verification accepted
     block_length: int
     mask_id: int
 

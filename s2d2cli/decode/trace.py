@@ -36,7 +36,7 @@ class Generation:
     forwards: dict[str, int]  # forwards that this row took part in, by kind
     drafted_steps: int
     verified: int  # steps that were verified
-    accepted: int  # drafted tokens that verification accepted
+    accepted: int  # new tokens that were drafted and accepted; what lay behind the stop token does not count
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,13 @@ def generations(requests: Sequence[Request], state: BlockState, stop_ids: Sequen
             state.forwards_BK,
             state.step_B,
             state.verified_B,
-            state.accepted_B,
             state.prompt_len_B,
             state.end_B,
         )
     ]
     results = []
     for request, row in zip(requests, zip(*columns, strict=True), strict=True):
-        canvas, reveal_steps, sources, forwards, steps, verified, accepted, low, end = row
+        canvas, reveal_steps, sources, forwards, steps, verified, low, end = row
         high, finish = cut(canvas, low, end, stop_ids, state.mask_id)
         results.append(
             Generation(
@@ -93,7 +92,7 @@ def generations(requests: Sequence[Request], state: BlockState, stop_ids: Sequen
                 forwards={kind.value: count for kind, count in zip(KINDS, forwards, strict=True)},
                 drafted_steps=steps,
                 verified=verified,
-                accepted=accepted,
+                accepted=sources[low:high].count(Source.ACCEPTED),
             )
         )
     return results

@@ -25,11 +25,12 @@ def test_log_and_result_agree(golden_model, temperature):
     json.dumps(log.steps, allow_nan=False)
     for request, generation in zip(REQUESTS, result.generations, strict=True):
         steps = log.steps[request.sample_id]
+        low, tokens = len(request.prompt_ids), generation.token_ids
         assert [step["step"] for step in steps] == list(range(generation.drafted_steps))
         assert sum(step["verified"] for step in steps) == generation.verified
-        assert sum(step["accepted"] for step in steps) == generation.accepted
+        decided = [token for step in steps for token in step["tokens"] if token["position"] < low + len(tokens)]
+        assert sum(token["source"] == "accepted" for token in decided) == generation.accepted
         assert all((step["score"] >= 0) == step["verified"] for step in steps if step["span"] > 1)
-        low = len(request.prompt_ids)
         story = {token["position"]: (step["step"], token) for step in steps for token in step["tokens"]}
         for offset, token_id in enumerate(generation.token_ids):
             step, token = story[low + offset]
