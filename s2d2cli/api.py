@@ -11,14 +11,16 @@ for answer in generate(model, decoder, ["Mia has 3 apples and buys 4 more. How m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from s2d2cli import models
 from s2d2cli.choose import model_choice
 from s2d2cli.config import compose
-from s2d2cli.decode import Decoder, Generation, Request
+from s2d2cli.decode import Decoder, Generation
 from s2d2cli.decode import build_decoder as build_from_config
+from s2d2cli.errors import PromptError
 from s2d2cli.models import ModelAdapter
+from s2d2cli.runs.prompts import Style
 
 Prompt = str | list[dict[str, str]]  # one user turn, or a conversation
 
@@ -54,9 +56,12 @@ def generate(model: ModelAdapter, decoder: Decoder, prompts: Sequence[Prompt]) -
 
     Sampling draws from one stream per (seed, place in `prompts`). Raises PromptError for empty or too long prompts.
     """
-    requests = []
+    if isinstance(prompts, str):
+        raise PromptError("prompts must be a list; for one prompt write [prompt]")
+    style, requests = Style(), []
     for number, prompt in enumerate(prompts):
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        requests.append(Request(str(number), model.encode(model.chat_prompt(messages))))
+        name = f"prompt {number}"
+        conversation = style.of_text(name, prompt) if isinstance(prompt, str) else style.of_turns(name, prompt)
+        requests.append(replace(conversation.request(model), sample_id=str(number)))
     result = decoder.generate(model, requests)
     return [Answer(model.text(generation.token_ids), generation) for generation in result.generations]

@@ -45,3 +45,18 @@ def test_errors_are_sentences(tmp_path):
     model = s2d2cli.load_model(str(GOLDEN / "sdar" / "checkpoint"))
     with pytest.raises(PromptError, match="without tokenizer files"):
         s2d2cli.generate(model, s2d2cli.build_decoder(), ["Hello"])
+
+
+@pytest.mark.parametrize(
+    ("prompts", "sentence"),
+    [
+        ("Hello", "prompts must be a list"),
+        ([""], "prompt 0 holds none"),
+        (["Hi", "  "], "prompt 1 holds none"),
+        ([[]], "messages must be a list"),
+        ([[{"role": "bot", "content": "x"}]], "with role system, user, assistant"),
+    ],
+)
+def test_prompts_that_cannot_be_answered(prompts, sentence):
+    with pytest.raises(PromptError, match=sentence):
+        s2d2cli.generate(s2d2cli.load_model("tiny"), s2d2cli.build_decoder(), prompts)

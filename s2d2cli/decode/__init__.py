@@ -78,9 +78,13 @@ class Decoder:
         yield self.last.generations[0].token_ids
 
     def check(self, model: ModelAdapter, requests: Sequence[Request]) -> None:
-        """Refuse prompts that are empty or leave no room for max_new_tokens."""
-        new_tokens = self.settings.max_new_tokens
-        assert new_tokens is not None
+        """Refuse blocks longer than the context, and prompts that are empty or leave no room for max_new_tokens."""
+        new_tokens, block_length = self.settings.max_new_tokens, self.settings.block_length
+        assert new_tokens is not None and block_length is not None
+        if block_length > model.context:
+            raise ConfigError(
+                f"decode.block_length must fit the context of {model.name}, {model.context} tokens, got {block_length}"
+            )
         for request in requests:
             length = len(request.prompt_ids)
             if length == 0:

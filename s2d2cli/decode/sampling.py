@@ -13,6 +13,8 @@ from torch import Tensor
 
 CHUNK = 1 << 26  # float32 entries held at once; larger inputs go through in slices, so memory stays bounded
 
+COLDEST = 1e-6  # temperatures below are taken for it: float32 cannot divide by them
+
 
 @dataclass(frozen=True)
 class Sampler:
@@ -31,7 +33,8 @@ class Sampler:
         logits_NV = logits_NV.float()
         if self.greedy:
             return logits_NV.softmax(-1)
-        logits_NV = logits_NV / self.temperature
+        # the largest logit becomes 0 first, so that no temperature is small enough for an overflow
+        logits_NV = (logits_NV - logits_NV.amax(-1, keepdim=True)) / max(self.temperature, COLDEST)
         if 0 < self.top_k < logits_NV.shape[-1]:
             kth_N1 = logits_NV.topk(self.top_k).values[:, -1:]
             logits_NV = logits_NV.masked_fill(logits_NV < kth_N1, -torch.inf)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 
 from s2d2cli.config import ModelConfig, RunConfig
 from s2d2cli.errors import CheckpointError, ConfigError
@@ -29,11 +30,22 @@ def load_model(config: RunConfig) -> ModelAdapter:
     device = pick_device(config.device)
     folder = find_folder(model.source, model.revision)
     settings = read_json(folder, "config.json", required=True)
-    network = FAMILIES[model.family](settings, device)
+    network = build_network(model.family, settings, device, folder)
     load_weights(network, weights(folder, pick_dtype(config, device), device), folder)
     torch.set_num_threads(config.threads or (1 if network.num_parameters() < SMALL else ALL_THREADS))
     tokenizer = load_tokenizer(folder)
+    settings["vocab_size"] = network.config.vocab_size
     return ModelAdapter(model.name, network, special_ids(model, folder, settings, tokenizer), tokenizer)
+
+
+def build_network(family: str, settings: dict[str, Any], device: torch.device, folder: Path) -> Any:
+    try:
+        return FAMILIES[family](settings, device)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError, StrictDataclassError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(
+            f"config.json in {folder} does not describe a network ({type(error).__name__}: {reason})"
+        ) from error
 
 
 def pick_device(name: str) -> torch.device:
@@ -57,15 +69,22 @@ def load_tokenizer(folder: Path) -> Any | None:
     from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
     if (folder / "tokenizer.json").is_file():
-        return PreTrainedTokenizerFast.from_pretrained(folder, model_max_length=UNLIMITED)
-    if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        return Qwen2Tokenizer.from_pretrained(folder, model_max_length=UNLIMITED)
-    return None
+        kind = PreTrainedTokenizerFast
+    elif (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        kind = Qwen2Tokenizer
+    else:
+        return None
+    try:
+        return kind.from_pretrained(folder, model_max_length=UNLIMITED)
+    except Exception as error:  # the tokenizers library raises bare Exceptions
+        raise CheckpointError(
+            f"the tokenizer files in {folder} cannot be read ({type(error).__name__}: {error})"
+        ) from error
 
 
 def special_ids(model: ModelConfig, folder: Path, settings: dict[str, Any], tokenizer: Any | None) -> Vocabulary:
     """Mask and stop ids from the checkpoint and the model's config, checked against the vocabulary."""
-    size = int(settings["vocab_size"])
+    size = settings["vocab_size"]
     stops = ids_of(read_json(folder, "generation_config.json").get("eos_token_id")) + ids_of(
         settings.get("eos_token_id")
     )
@@ -88,7 +107,9 @@ def mask_id_of(model: ModelConfig, settings: dict[str, Any], tokenizer: Any | No
             f"model {model.name} names no mask token in config.json or tokenizer, so it cannot decode by diffusion; "
             f"set model.mask_token to the token that stands for a mask"
         )
-    return int(named)
+    if not isinstance(named, int):
+        raise CheckpointError(f"mask_token_id must be a token id, the checkpoint of model {model.name} has {named!r}")
+    return named
 
 
 def token_id(tokenizer: Any | None, token: str, what: str) -> int:
@@ -97,8 +118,9 @@ def token_id(tokenizer: Any | None, token: str, what: str) -> int:
     return int(tokenizer.convert_tokens_to_ids(token))
 
 
-def ids_of(value: int | list[int] | None) -> list[int]:
+def ids_of(value: Any) -> list[int]:
     """Checkpoints write one id, a list of ids, or nothing."""
-    if value is None:
-        return []
-    return [value] if isinstance(value, int) else list(value)
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(isinstance(one, int) for one in ids):
+        raise CheckpointError(f"eos_token_id must be a token id, a list of them, or null; the checkpoint has {value!r}")
+    return ids

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jinja2 import TemplateError
 from torch import Tensor
 
 from s2d2cli.errors import PromptError
@@ -76,7 +77,12 @@ class ModelAdapter:
         tokenizer = self._need_tokenizer()
         if not tokenizer.chat_template:
             raise PromptError(f"model {self.name} has no chat template; give the finished text with --raw")
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        try:
+            return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        except TemplateError as error:
+            raise PromptError(
+                f"the chat template of model {self.name} cannot render this conversation: {error}"
+            ) from error
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`; no special tokens are added."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 from s2d2cli.errors import CheckpointError
 
 FILES = ["*.json", "*.safetensors", "*.jinja", "merges.txt"]
+MIB, WINDOWS = 1 << 20, 16
 
 
 def find_folder(source: str, revision: str | None) -> Path:
@@ -50,19 +53,47 @@ def read_json(folder: Path, name: str, required: bool = False) -> dict[str, Any]
             raise CheckpointError(f"a checkpoint folder must hold {name}; there is none in {folder}")
         return {}
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise CheckpointError(f"{path} must be JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} must hold a JSON object, got {type(content).__name__}")
+    return content
 
 
 def shard_names(folder: Path) -> list[str]:
     """File names of the weights: the index's shards, or the single file."""
     index = read_json(folder, "model.safetensors.index.json")
+    if index and not isinstance(index.get("weight_map"), dict):
+        raise CheckpointError(f"model.safetensors.index.json in {folder} must hold a weight_map; download it again")
     names = sorted(set(index["weight_map"].values())) if index else ["model.safetensors"]
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise CheckpointError(f"weights are missing from {folder}: {', '.join(missing)}; download the checkpoint again")
     return names
+
+
+def fingerprint(folder: Path) -> dict[str, dict[str, Any]]:
+    """Which checkpoint lies in `folder`, told without loading it: size and digest of every file that shapes an answer."""
+    names = [*shard_names(folder), *(name for name in ("config.json", "tokenizer.json") if (folder / name).is_file())]
+    stats = {name: (folder / name).stat() for name in names}
+    return {
+        name: {"size": stat.st_size, "sha256": digest(folder / name, stat.st_size, stat.st_mtime_ns)}
+        for name, stat in stats.items()
+    }
+
+
+@cache
+def digest(path: Path, size: int, changed_ns: int) -> str:
+    """sha256 of the whole file, or of a large one's size and 16 MiB of it: first, last and 14 evenly between."""
+    if size <= WINDOWS * MIB:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    found = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        for number in range(WINDOWS):
+            file.seek(number * (size - MIB) // (WINDOWS - 1))
+            found.update(file.read(MIB))
+    return found.hexdigest()
 
 
 def weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[str, Tensor]]:

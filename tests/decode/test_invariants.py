@@ -16,7 +16,7 @@ from s2d2cli.decode.session import Session
 from s2d2cli.decode.state import Source
 from s2d2cli.decode.unmask import EntropyBounded, LowConfidenceDynamic, LowConfidenceStatic, Sequential
 from s2d2cli.decode.verifiers import SelfVerifier
-from s2d2cli.errors import PromptError
+from s2d2cli.errors import ConfigError, PromptError
 from tests.conftest import make_decoder, s2d2
 
 ROUTERS = [
@@ -204,6 +204,8 @@ def test_prompts_that_do_not_fit_are_refused(golden_model):
     with pytest.raises(PromptError, match="sample empty has none"):
         decoder.generate(golden_model, [Request("empty", [])])
     assert decoder.generate(golden_model, []).generations == []
+    with pytest.raises(ConfigError, match="block_length must fit the context of golden-sdar, 2048 tokens, got 2049"):
+        make_decoder(block_length=2049, max_new_tokens=8).generate(golden_model, [Request("x", [1])])
 
 
 def test_streaming_grows_to_the_same_answer(golden_model):

@@ -32,6 +32,12 @@ def test_temperature_top_k_and_top_p():
     assert (Sampler(1.0, 0, 1e-6).probs(LOGITS)[0] > 0).sum() == 1
 
 
+@pytest.mark.parametrize("temperature", [1e-9, 1e-40, 1e-300])
+def test_no_temperature_is_too_small(temperature):
+    probs = Sampler(temperature, 3, 0.9).probs(LOGITS)
+    assert torch.equal(probs, torch.tensor([[1.0, 0, 0, 0, 0], [0, 0, 0, 1.0, 0]]))
+
+
 def test_inverse_cdf_is_exact_at_the_edges():
     probs = torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]]).expand(6, 5)
     uniform = torch.tensor([0.0, 0.2499, 0.25, 0.5, 0.9999, 1 - 2**-53], dtype=torch.float64)

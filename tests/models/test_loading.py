@@ -13,7 +13,7 @@ from transformers import Qwen3ForCausalLM
 
 from s2d2cli.config import ModelConfig, RunConfig
 from s2d2cli.decode import Request
-from s2d2cli.errors import CheckpointError, ConfigError
+from s2d2cli.errors import CheckpointError, ConfigError, PromptError
 from s2d2cli.models import load_model
 from s2d2cli.models.plan import ForwardPlan, Kind
 from tests.conftest import GOLDEN, s2d2
@@ -165,3 +165,33 @@ def test_half_precision_decodes(folder, dtype, temperature):
     for generation in result.generations:
         assert len(generation.token_ids) == 20
         assert "accepted" in generation.sources
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("config.json", "[1]", "must hold a JSON object, got list"),
+        ("config.json", {"hidden_act": "nope"}, "does not describe a network"),
+        ("config.json", {"vocab_size": "abc"}, "does not describe a network"),
+        ("config.json", {"mask_token_id": "x"}, "mask_token_id must be a token id"),
+        ("config.json", {"eos_token_id": "x"}, "(eos_token_id must be|does not describe a network)"),
+        ("generation_config.json", {"eos_token_id": "x"}, "eos_token_id must be a token id"),
+        ("tokenizer.json", "{}", "tokenizer files in .* cannot be read"),
+        ("model.safetensors.index.json", '{"a": 1}', "must hold a weight_map"),
+    ],
+)
+def test_odd_files_get_a_sentence(folder, name, content, sentence):
+    path = folder / name
+    if isinstance(content, dict):
+        content = json.dumps({**json.loads(path.read_text()), **content})
+    path.write_text(content)
+    with pytest.raises(CheckpointError, match=sentence) as caught:
+        load(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_broken_chat_template_gets_a_sentence():
+    model = load_model(RunConfig(model=ModelConfig(name="tiny", source="package:tiny"), device="cpu"))
+    model.tokenizer.chat_template = "{% if %}"
+    with pytest.raises(PromptError, match="chat template of model tiny cannot render"):
+        model.chat_prompt([{"role": "user", "content": "Hello"}])
