@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -18,10 +19,23 @@ def model_choice(text: str) -> tuple[list[str], dict[str, str]]:
         return [f"model={text}"], {}
     folder = Path(text).expanduser()
     if text and folder.is_dir():
-        return ["model=custom"], {"model.source": str(folder.resolve()), "model.name": folder.resolve().name}
+        return ["model=custom", *trained_length(folder)], {
+            "model.source": str(folder.resolve()),
+            "model.name": folder.resolve().name,
+        }
     if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not text.startswith("."):
         return ["model=custom"], {"model.source": text, "model.name": text.rpartition("/")[2]}
     if "/" in text or text.startswith("~"):
         raise CheckpointError(f"no folder {text!r}; give a folder with config.json and weights, or a hub id owner/name")
     near = did_you_mean(text, names)
     raise ConfigError(f"no model {text!r}: give a folder, a hub id owner/name, or one of {', '.join(names)}{near}")
+
+
+def trained_length(folder: Path) -> list[str]:
+    """The block length that the checkpoint says it was trained with, if it does. Whatever else is wrong with its files,
+    the loader says."""
+    try:
+        length = json.loads((folder / "config.json").read_text(encoding="utf-8"))["block_size"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [f"model.block_length={length}"] if isinstance(length, int) else []

@@ -60,3 +60,18 @@ def test_errors_are_sentences(tmp_path):
 def test_prompts_that_cannot_be_answered(prompts, sentence):
     with pytest.raises(PromptError, match=sentence):
         s2d2cli.generate(s2d2cli.load_model("tiny"), s2d2cli.build_decoder(), prompts)
+
+
+def test_a_folder_s_own_block_length_is_the_default(tmp_path):
+    from s2d2cli.choose import model_choice
+    from s2d2cli.config import compose
+
+    def length(*overrides: str) -> int | None:
+        chosen, texts = model_choice(str(tmp_path))
+        return compose([*chosen, *overrides], texts).decode.block_length
+
+    assert length() == 4
+    (tmp_path / "config.json").write_text('{"block_size": 16}')
+    assert length() == 16
+    assert length("model.block_length=8") == 8
+    assert length("decode.block_length=2") == 2
