@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -28,7 +29,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from s2d2cli import plugins
 from s2d2cli.effect import effective, without_effect
 from s2d2cli.errors import ConfigError
-from s2d2cli.overrides import HYDRA_ERRORS, dotted_keys, explain, options, single
+from s2d2cli.overrides import HYDRA_ERRORS, dotted_keys, explain, leaves, options, single
 
 STRATEGY_GROUPS = tuple(plugins.NEEDED)
 CONTEXTS = ("block", "causal", "causal_cache", "causal_draft")
@@ -180,6 +181,8 @@ def complete(config: RunConfig) -> None:
 
 def validate(config: RunConfig) -> None:
     """Refuse values out of range with one sentence each."""
+    for key, value in leaves(asdict(config)):
+        require(not isinstance(value, float) or math.isfinite(value), f"{key} must be a finite number, got {value}")
     decode = config.decode
     length, steps, tokens = decode.block_length, decode.denoising_steps, decode.max_new_tokens
     assert length is not None and steps is not None and tokens is not None, "complete() comes first"
@@ -194,8 +197,7 @@ def validate(config: RunConfig) -> None:
         f"leave it out for one step per position",
     )
     require(tokens >= 1, f"decode.max_new_tokens must be at least 1, got {tokens}")
-    warm = decode.temperature
-    require(0 <= warm < math.inf, f"decode.temperature must be 0 (greedy) or more, got {warm}")
+    require(decode.temperature >= 0, f"decode.temperature must be 0 (greedy) or more, got {decode.temperature}")
     require(decode.top_k >= 0, f"decode.top_k must be 0 (off) or more, got {decode.top_k}")
     require(0 < decode.top_p <= 1, f"decode.top_p must lie in (0, 1], got {decode.top_p}")
     one_of("decode.context", decode.context, CONTEXTS)
@@ -203,9 +205,14 @@ def validate(config: RunConfig) -> None:
     one_of("device", config.device.split(":")[0], ("auto", "cpu", "cuda"))
     one_of("dtype", config.dtype, ("auto", "float32", "bfloat16", "float16"))
     one_of("backend", config.backend, ("eager",))
-    require(config.threads >= 0, f"threads must be 0 (chosen by the model's size) or more, got {config.threads}")
+    most = 4 * (os.cpu_count() or 1)
+    require(
+        0 <= config.threads <= most,
+        f"threads must lie between 0 (chosen by the model's size) and {most}, four per CPU core, got {config.threads}",
+    )
     require(config.batch_size >= 1, f"batch_size must be at least 1, got {config.batch_size}")
     require(config.limit is None or config.limit >= 1, f"limit must be at least 1 or left out, got {config.limit}")
+    require(bool(config.results.strip()), f"results must name a folder, got {config.results!r}")
     for group in STRATEGY_GROUPS:
         check = getattr(getattr(config, group), "validate", None)
         if check is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import Any
@@ -186,3 +186,15 @@ def dotted_keys(node: Any, prefix: str = "") -> list[str]:
         child = None if OmegaConf.is_missing(node, key) else node[key]
         keys += [path, *(dotted_keys(child, f"{path}.") if OmegaConf.is_dict(child) else [])]
     return keys
+
+
+def leaves(plain: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a tree of dicts and lists with its dotted key; an item of a list goes by the list's."""
+    if isinstance(plain, dict):
+        for name, child in plain.items():
+            yield from leaves(child, f"{key}.{name}" if key else str(name))
+    elif isinstance(plain, (list, tuple)):
+        for child in plain:
+            yield from leaves(child, key)
+    else:
+        yield key, plain

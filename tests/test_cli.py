@@ -408,3 +408,17 @@ def test_a_device_that_is_not_there_leaves_no_run(s2d2, monkeypatch):
     assert s2d2("eval", "device=cuda", "limit=1") == 2
     assert "device=cuda needs a CUDA device" in s2d2.err
     assert not list(Path("results").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["generate", "hi", "router=ucb", "router.beta=nan"], "router.beta must be a finite number, got nan"),
+        (["sweep", "--dry-run", "unmask.threshold=inf,-inf"], "unmask.threshold must be a finite number, got inf"),
+        (["eval", "task=echo", "threads=100000"], "threads must lie between 0 (chosen by the model's size) and "),
+        (["eval", "task=echo", "-o", ""], "results must name a folder, got ''"),
+    ],
+)
+def test_numbers_and_folders_that_cannot_be(s2d2, decoders, words, sentence):
+    assert s2d2(*words) == 2 and decoders == []
+    assert sentence in s2d2.err and s2d2.err.count("\n") == 1

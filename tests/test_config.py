@@ -28,7 +28,13 @@ MISTAKES = {
     "decode.block_length=0": "decode.block_length must be at least 1, got 0",
     "decode.denoising_steps=17": "must lie between 1 and decode.block_length=16, got 17",
     "decode.temperature=-1": "decode.temperature must be 0 (greedy) or more, got -1",
-    "decode.temperature=inf": "decode.temperature must be 0 (greedy) or more, got inf",
+    "decode.temperature=inf": "decode.temperature must be a finite number, got inf",
+    "unmask.threshold=inf": "unmask.threshold must be a finite number, got inf",
+    "decode.top_p=nan": "decode.top_p must be a finite number, got nan",
+    "verifier.ratio_threshold=-1": "verifier.ratio_threshold must be 0 or more, or left out, got -1",
+    "threads=-1": "threads must lie between 0 (chosen by the model's size) and ",
+    "threads=100000": "four per CPU core, got 100000",
+    "results=''": "results must name a folder, got ''",
     "decode.top_p=0": "decode.top_p must lie in (0, 1], got 0",
     "decode.top_p=null": "decode.top_p cannot take this value",
     "decode.context=forward": "decode.context must be one of block, causal",
@@ -56,6 +62,26 @@ def test_a_mistake_gets_one_sentence(override):
         compose([override])
     assert MISTAKES[override] in str(caught.value)
     assert "\n" not in str(caught.value) and "append" not in str(caught.value) and "multirun" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("choice", "override", "sentence"),
+    [
+        ("router=ucb", "router.beta=nan", "router.beta must be a finite number, got nan"),
+        ("router=ucb", "router.beta=-1", "router.beta must be 0 or more, got -1"),
+        ("router=score_threshold", "router.tau_score=inf", "router.tau_score must be a finite number, got inf"),
+        ("router=score_threshold", "router.cost=-1", "router.cost must be 0 or more, got -1"),
+        ("router=hysteresis", "router.cost=-1", "router.cost must be 0 or more, got -1"),
+        ("router=min_span", "router.confidence=-1", "router.confidence must be 0 or more, or left out, got -1"),
+        ("router=min_span", "router.confidence=-inf", "router.confidence must be a finite number, got -inf"),
+        ("estimator=margin", "estimator.threshold=-1", "estimator.threshold must be 0 or more, got -1"),
+        ("estimator=entropy_threshold", "estimator.threshold=-1", "estimator.threshold must be 0 or more, got -1"),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_refused(choice, override, sentence):
+    with pytest.raises(ConfigError) as caught:
+        compose([choice, override])
+    assert str(caught.value).startswith(sentence)
 
 
 def test_autoregressive_means_block_length_one():

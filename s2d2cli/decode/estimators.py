@@ -45,6 +45,9 @@ class EntropyThreshold:
 
     threshold: float = 0.1
 
+    def validate(self) -> None:
+        require(self.threshold >= 0, f"estimator.threshold must be 0 or more, got {self.threshold}")
+
     def accept_prob(self, draft: DraftStep) -> Tensor:
         return (relative_entropy(draft) < self.threshold).float()
 
@@ -55,6 +58,9 @@ class Margin:
     """1 where the two likeliest tokens of P are further apart than the threshold, else 0 (hard_margin_threshold)."""
 
     threshold: float = 0.05
+
+    def validate(self) -> None:
+        require(self.threshold >= 0, f"estimator.threshold must be 0 or more, got {self.threshold}")
 
     def accept_prob(self, draft: DraftStep) -> Tensor:
         return (margin(draft) > self.threshold).float()

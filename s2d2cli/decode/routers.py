@@ -76,6 +76,10 @@ class Confident(Stateless):
 
     confidence: float | None = None  # null: unmask.threshold
 
+    def validate(self) -> None:
+        line = self.confidence
+        require(line is None or line >= 0, f"router.confidence must be 0 or more, or left out, got {line}")
+
     def start(self, session: Session) -> None:
         if self.counts_confident():
             self.line = session.decoder.confidence_line("the router", self.confidence)
@@ -104,6 +108,7 @@ class MinSpan(Confident):
     legacy: bool = False
 
     def validate(self) -> None:
+        super().validate()
         require(self.tau_span >= 1, f"router.tau_span must be at least 1, got {self.tau_span}")
 
     def counts_confident(self) -> bool:
@@ -125,6 +130,8 @@ class Scored(Confident):
     cost: float = 1.0
 
     def validate(self) -> None:
+        super().validate()
+        require(self.cost >= 0, f"router.cost must be 0 or more, got {self.cost}")
         one_of("router.score", self.score, ("static", "dynamic"))
 
     def counts_confident(self) -> bool:
@@ -199,6 +206,7 @@ class ContextualUCB:
     reset_per_block: bool = False
 
     def validate(self) -> None:
+        require(self.beta >= 0, f"router.beta must be 0 or more, got {self.beta}")
         for name in ("span_bins", "progress_bins", "entropy_bins"):
             require(getattr(self, name) >= 1, f"router.{name} must be at least 1, got {getattr(self, name)}")
         one_of("router.entropy_of", self.entropy_of, ("span", "masked"))

@@ -63,6 +63,8 @@ class SelfVerifier:
         one_of("verifier.ratio_spans", self.ratio_spans, ("first", "all"))
         for name in ("published_temperature", "residual_temperature", "tempering"):
             require(getattr(self, name) > 0, f"verifier.{name} must be above 0, got {getattr(self, name)}")
+        ratio = self.ratio_threshold
+        require(ratio is None or ratio >= 0, f"verifier.ratio_threshold must be 0 or more, or left out, got {ratio}")
 
     def idle(self, decode: DecodeConfig) -> dict[str, str]:
         """Settings that the others make pointless; see effect.py."""
