@@ -32,8 +32,7 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.torch
 	@touch $@ $(VENV)/.run
 
 demo: $(VENV)/.run  ## sweep decoder settings on the shipped model: Pareto table and plot
-	$(BIN)/s2d2 sweep pareto_tiny --results $(DEMO)
-	$(BIN)/s2d2 report $(DEMO) --out $(DEMO)/report
+	$(BIN)/s2d2 sweep pareto_tiny --results $(DEMO) --out $(DEMO)/report
 
 test: $(VENV)/.dev  ## the everyday tests
 	$(BIN)/python -m pytest -m "not slow and not gpu"
