@@ -24,8 +24,11 @@ def report(
 ) -> None:
     """Print the table of accuracy against speed with its Pareto fronts; write it as CSV, Markdown, PNG and SVG."""
     from s2d2cli.runs.report import find_runs
+    from s2d2cli.runs.store import need_writable
 
-    show(find_runs(folders or [Path("results")]), out)
+    found = find_runs(folders or [Path("results")])
+    need_writable(out)
+    show(found, out)
 
 
 def show(folders: Sequence[RunFolder], out: Path) -> None:

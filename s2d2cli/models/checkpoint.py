@@ -16,6 +16,10 @@ from torch import Tensor, nn
 from s2d2cli.errors import CheckpointError
 
 FILES = ["*.json", "*.safetensors", "*.jinja", "merges.txt"]
+BESIDE_WEIGHTS = (
+    *("config.json", "generation_config.json", "chat_template.jinja"),
+    *("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"),
+)
 MIB, WINDOWS = 1 << 20, 16
 
 
@@ -74,8 +78,8 @@ def shard_names(folder: Path) -> list[str]:
 
 
 def fingerprint(folder: Path) -> dict[str, dict[str, Any]]:
-    """Which checkpoint lies in `folder`, told without loading it: size and digest of every file that shapes an answer."""
-    names = [*shard_names(folder), *(name for name in ("config.json", "tokenizer.json") if (folder / name).is_file())]
+    """Which checkpoint lies in `folder`, without loading it: size and digest of every file that shapes an answer."""
+    names = [*shard_names(folder), *(name for name in BESIDE_WEIGHTS if (folder / name).is_file())]
     stats = {name: (folder / name).stat() for name in names}
     return {
         name: {"size": stat.st_size, "sha256": digest(folder / name, stat.st_size, stat.st_mtime_ns)}

@@ -13,6 +13,12 @@ from typing import Any
 import torch
 
 import s2d2cli
+from s2d2cli.config import RunConfig
+from s2d2cli.errors import CheckpointError
+from s2d2cli.models import pick_device, pick_dtype
+from s2d2cli.models.checkpoint import find_folder, fingerprint
+
+UNKNOWN = "unknown"
 
 
 def environment(backend: str) -> dict[str, Any]:
@@ -34,6 +40,25 @@ def placed(model: Any) -> dict[str, Any]:
     """Where the model's weights ended up, and in which number format."""
     device = torch.device(model.device)
     return {"device": device.type, "dtype": str(model.dtype).removeprefix("torch.")}
+
+
+def planned(config: RunConfig) -> dict[str, Any]:
+    """The environment as far as the settings tell it, for a run whose own record is lost."""
+    device = pick_device(config.device)
+    dtype = str(pick_dtype(config, device)).removeprefix("torch.")
+    return environment(config.backend) | {"threads": config.threads or UNKNOWN, "device": device.type, "dtype": dtype}
+
+
+def model_files(source: str, revision: str | None) -> dict[str, Any] | None:
+    """The fingerprint of the checkpoint; None while it is not here, or not all of it. Nothing is downloaded."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        if source.startswith("package:") or Path(source).expanduser().is_dir():
+            return fingerprint(find_folder(source, revision))
+        return fingerprint(Path(snapshot_download(source, revision=revision, local_files_only=True)))
+    except (CheckpointError, OSError, ValueError):  # what is missing is told by the loading of the model
+        return None
 
 
 def hardware(env: dict[str, Any]) -> str:

@@ -15,11 +15,11 @@ from s2d2cli import plugins
 from s2d2cli.config import RunConfig, record, run_id
 from s2d2cli.decode import Decoder, Request, StepLog, build_decoder
 from s2d2cli.effect import without_effect
-from s2d2cli.errors import TaskDataError
+from s2d2cli.errors import CheckpointError, TaskDataError
 from s2d2cli.models import load_model, pick_device
 from s2d2cli.models.adapter import ModelAdapter
 from s2d2cli.runs import store
-from s2d2cli.runs.environment import differences, environment, placed
+from s2d2cli.runs.environment import UNKNOWN, differences, environment, model_files, placed, planned
 from s2d2cli.runs.interrupt import stop_signal
 from s2d2cli.runs.progress import progress
 from s2d2cli.runs.rows import judged, rows_of
@@ -58,6 +58,7 @@ class Run:
     rows: dict[str, dict[str, Any]]
     record: dict[str, Any]
     interrupted: bool = False
+    rebuilt: bool = False  # run.json was lost, and is made again from the rows
 
     @property
     def task(self) -> Task:
@@ -75,6 +76,8 @@ class Run:
         """Bring run.json up to date with the rows and these entries."""
         ours = [self.rows[sample.id] for sample in self.samples if sample.id in self.rows]
         self.record.update(summarise(ours) | entries)
+        if self.todo():  # the shortest prompts come first, so no interval says how far off this accuracy is
+            self.record["interval"] = None
         self.folder.write(self.record)
 
 
@@ -88,8 +91,26 @@ class Outcome:
 
 
 def finished(config: RunConfig) -> bool:
-    earlier = store.folder_of(config).record()
-    return earlier is not None and earlier["status"] == "success" and not earlier["alarms"]["errors"]
+    """Whether the result is on disk already; refused when it came from other weights than there are now."""
+    folder = store.folder_of(config)
+    earlier = folder.kept()
+    if earlier is None or earlier.get("schema") != store.SCHEMA:
+        return False
+    done: bool = earlier["status"] == "success" and not earlier["alarms"]["errors"]
+    if done:
+        need_same_weights(folder, earlier, model_files(config.model.source, config.model.revision))
+    return done
+
+
+def need_same_weights(folder: store.RunFolder, earlier: dict[str, Any], files: dict[str, Any] | None) -> None:
+    """`files` is None while the checkpoint is not here; runs of older versions did not note theirs."""
+    before = earlier.get("model_files")
+    if before and files and before != files:
+        changed = sorted(name for name in before.keys() | files.keys() if before.get(name) != files.get(name))
+        raise CheckpointError(
+            f"{folder.path} was begun with other weights or other files beside them than the model has now "
+            f"({', '.join(changed)}); move that folder away, or use another --results folder"
+        )
 
 
 def evaluate(
@@ -125,6 +146,7 @@ def begin(config: RunConfig, folder: store.RunFolder, samples: list[Sample], sou
         "config": record(config),
         "without_effect": without_effect(config),
         "plugins": [asdict(plugin) for plugin in plugins.LOADED.values()],
+        "model_files": model_files(config.model.source, config.model.revision),
         "environment": environment(config.backend),
         "resumed_with": [],
         "data": data,
@@ -134,16 +156,19 @@ def begin(config: RunConfig, folder: store.RunFolder, samples: list[Sample], sou
         **summarise([]),
         "error": None,
     }
-    earlier = folder.record()
+    earlier, rows = folder.kept(), folder.rows()
     if earlier is None:
+        if rows:  # run.json was lost: what only it knew is unknown now
+            fresh |= {"environment": planned(config), "first_prompt": UNKNOWN, "warm_up": UNKNOWN}
         store.start(folder, fresh)
-        return Run(config, folder, samples, folder.rows(), fresh)
+        return Run(config, folder, samples, rows, fresh, rebuilt=bool(rows))
     if earlier.get("schema") != store.SCHEMA or earlier["data"]["sha256"] != source.sha256:
         raise TaskDataError(
             f"{folder.path} was begun with other data than {source.origin} holds now, or by another version of s2d2; "
             f"move that folder away, or use another --results folder"
         )
-    return Run(config, folder, samples, folder.rows(), earlier)
+    need_same_weights(folder, earlier, fresh["model_files"])
+    return Run(config, folder, samples, rows, earlier)
 
 
 class recorded:
@@ -202,8 +227,9 @@ def encode(run: Run, model: ModelAdapter, decoder: Decoder) -> list[Request]:
 def machine(run: Run, model: ModelAdapter) -> dict[str, Any]:
     """Where this call computes; if that is not where the run began, its speed mixes two machines and says so."""
     now = environment(run.config.backend) | placed(model)
-    if not run.rows:
-        return {"environment": now}
+    if not run.rows or run.rebuilt:
+        model_now = run.config.model  # a checkpoint from the hub is here only now
+        return {"environment": now, "model_files": model_files(model_now.source, model_now.revision)}
     changed = differences(run.record["environment"], now)
     return {"resumed_with": sorted({*run.record["resumed_with"], *changed})}
 

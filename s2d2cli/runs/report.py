@@ -18,7 +18,7 @@ from s2d2cli.effect import effective
 from s2d2cli.errors import ConfigError
 from s2d2cli.runs.environment import hardware
 from s2d2cli.runs.pareto import front
-from s2d2cli.runs.store import SCHEMA, Record, RunFolder, decoder_name
+from s2d2cli.runs.store import SCHEMA, Record, RunFolder, damage, decoder_name
 from s2d2cli.runs.summary import FEW_SAMPLES
 
 
@@ -69,24 +69,35 @@ def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
 
 
 def build(folders: Sequence[RunFolder]) -> Report:
-    records = [(folder, folder.record()) for folder in folders]
-    done = [row_of(folder, record) for folder, record in records if record is not None and is_done(record)]
-    unfinished = [unfinished_line(folder, record) for folder, record in records if not (record and is_done(record))]
+    done, unfinished = [], []
+    for folder in folders:
+        record = folder.record()
+        try:
+            if record is not None and is_done(record):
+                done.append(row_of(folder, record))
+            else:
+                unfinished.append(unfinished_line(folder, record))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:  # damaged where no check looked
+            unfinished.append(f"{folder.path}: run.json cannot be used ({type(error).__name__}: {error})")
     tables, notes = split(pd.DataFrame(done)) if done else ([], [])
     return Report(tables, notes, unfinished)
 
 
 def is_done(record: Record) -> bool:
-    return record.get("schema") == SCHEMA and record["status"] == "success"
+    return record.get("schema") == SCHEMA and not damage(record) and record["status"] == "success"
 
 
 def unfinished_line(folder: RunFolder, record: Record | None) -> str:
     if record is None:
         return f"{folder.path}: run.json cannot be read"
-    if record.get("schema") != SCHEMA:
+    if record.get("schema", SCHEMA) != SCHEMA:
         return f"{folder.path}: run.json is of schema {record.get('schema')}, and this version of s2d2 reads {SCHEMA}"
+    if "schema" not in record or damage(record):
+        return f"{folder.path}: run.json cannot be used, it {damage(record) or 'names no schema'}"
+    there = folder.path / "samples.jsonl"
+    written = len(folder.rows()) if there.is_file() else record["n"]  # run.json is stale when the run was killed
     error = f", {record['error']['type']}: {record['error']['message']}" if record["error"] else ""
-    return f"{folder.path}: {record['status']}, {record['n']} of {record['samples']} samples{error}"
+    return f"{folder.path}: {record['status']}, {written} of {record['samples']} samples{error}"
 
 
 def row_of(folder: RunFolder, record: Record) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from s2d2cli.config import RunConfig, run_id
@@ -21,6 +22,45 @@ from s2d2cli.plain_yaml import as_yaml
 
 SCHEMA = 1
 Record = dict[str, Any]
+NUMBER = (int, float)
+RECORD = {  # what the readers of run.json rely on
+    **dict.fromkeys(("run_id", "status", "config.task.kind", "config.router.kind", "config.model.name"), str),
+    **dict.fromkeys(("config.decoder", "environment.backend", "data.origin", "data.sha256"), str),
+    **dict.fromkeys(("samples", "n", "data.rows", "config.batch_size", "alarms.errors"), int),
+    **dict.fromkeys(("config.decode.block_length", "config.decode.denoising_steps"), int),
+    **dict.fromkeys(("config.decode.temperature", "config.decode.top_k", "config.decode.top_p"), NUMBER),
+    **dict.fromkeys(("config.model.source", "config.model.revision", "error"), object),
+    "resumed_with": list,
+}
+RESULT = {"accuracy": NUMBER, "mean_tokens": NUMBER, "interval": list, "speed": dict}  # of a finished run besides
+ROW = {
+    **dict.fromkeys(("id", "text", "finish", "batch.id"), str),
+    **dict.fromkeys(("tokens", "accepted", "verified", "drafted_steps", "batch.size", "batch.query_rows"), int),
+    **dict.fromkeys(("correct", "masked"), bool),
+    **dict.fromkeys(("forwards", "sources", "batch.forwards"), dict),
+    **dict.fromkeys(("extracted", "error"), object),
+    "batch.seconds": NUMBER,
+    "alarms": list,
+}
+
+
+def lacking(entry: Any, needed: Mapping[str, Any]) -> list[str]:
+    """The dotted names of `needed` that `entry` does not have, or not as the type given for them."""
+    return [name for name, kind in needed.items() if not has(entry, name.split("."), kind)]
+
+
+def has(entry: Any, names: list[str], kind: Any) -> bool:
+    for name in names:
+        if not isinstance(entry, dict) or name not in entry:
+            return False
+        entry = entry[name]
+    return isinstance(entry, kind)
+
+
+def damage(record: Record) -> str:
+    """What is wrong with a run.json of our schema, in a few words; "" when nothing is."""
+    found = lacking(record, RECORD | (RESULT if record.get("status") == "success" else {}))
+    return f"has no {found[0]!r}, or none of the right kind" if found else ""
 
 
 @dataclass(frozen=True)
@@ -35,6 +75,16 @@ class RunFolder:
             return None
         return record if isinstance(record, dict) else None
 
+    def kept(self) -> Record | None:
+        """run.json to go on with; None when there is none, or a torn one. One that says too little is refused."""
+        record = self.record()
+        if record is None or record.get("schema", SCHEMA) != SCHEMA or not damage(record):
+            return record
+        raise ConfigError(
+            f"{self.path / 'run.json'} is damaged, it {damage(record)}; delete that file to have it made again from "
+            f"samples.jsonl, or move the folder away"
+        )
+
     def write(self, record: Record) -> None:
         """Replace run.json in one step: a reader sees the old one or the new one."""
         draft = self.path / "run.json.tmp"
@@ -42,15 +92,16 @@ class RunFolder:
         os.replace(draft, self.path / "run.json")
 
     def rows(self) -> dict[str, Record]:
-        """The samples written so far by id; a line torn by a crash does not count."""
+        """The samples written so far by id; a line that is torn or lacks something does not count."""
         rows: dict[str, Record] = {}
         file = self.path / "samples.jsonl"
-        for line in file.read_bytes().splitlines() if file.is_file() else []:
+        for line in file.read_bytes().split(b"\n") if file.is_file() else []:
             try:
                 row = json.loads(line)
-                rows[row["id"]] = row
-            except (ValueError, KeyError, TypeError):
+            except ValueError:
                 continue
+            if not lacking(row, ROW):
+                rows[row["id"]] = row
         return rows
 
     def append(self, row: Record) -> None:
@@ -63,7 +114,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Only one process writes a run; the lock goes with the process, however it ends."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_writable(self.path, "--results")
         with (self.path / "samples.jsonl").open("ab") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,6 +131,27 @@ class RunFolder:
         content = file.read_bytes()
         if not content.endswith(b"\n"):
             os.truncate(file, content.rfind(b"\n") + 1)
+
+
+def make_writable(folder: Path, option: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ConfigError(
+            f"{str(folder)!r} must be a folder that can be written to: {error.strerror}; choose another {option}"
+        ) from error
+
+
+def need_writable(folder: Path, option: str = "--out") -> None:
+    """Refuse a folder that cannot be made or written to before any work is done for it; leaves no new folder behind."""
+    made = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    try:
+        make_writable(folder, option)
+    finally:
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()
 
 
 def folder_of(config: RunConfig) -> RunFolder:

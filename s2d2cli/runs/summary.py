@@ -38,6 +38,17 @@ def summarise(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def accuracy_text(record: Row) -> str:
+    """The accuracy in words: with its interval, or as what it is while samples are missing."""
+    if not record["n"]:
+        return "none yet"
+    share = f"{record['accuracy']:.3f}"
+    if record["n"] < record["samples"] or record["interval"] is None:
+        return f"{share} on {record['n']} of {record['samples']} so far, the shortest prompts first: not comparable"
+    low, high = record["interval"]
+    return f"{share}, 95 % interval {low:.3f}-{high:.3f}"
+
+
 def speed(rows: Sequence[Row]) -> dict[str, Any]:
     """Tokens up to and including the stop token; seconds of decoding only: no loading, warm-up or scoring."""
     tokens, forwards = [row["tokens"] for row in rows], [sum(row["forwards"].values()) for row in rows]

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from s2d2cli.runs.report import ACCURACY, PER_FORWARD, THROUGHPUT, Metric, Report, Table, alarms_text
 from s2d2cli.runs.store import Record, decoder_name
-from s2d2cli.runs.summary import FEW_SAMPLES
+from s2d2cli.runs.summary import FEW_SAMPLES, accuracy_text
 from s2d2cli.runs.verification import TRACED
 
 FRONT = "*"
@@ -159,16 +159,15 @@ def run_title(record: Record) -> str:
 def entries(record: Record) -> list[tuple[str, str]]:
     if not record["n"]:
         return [("samples", f"0 of {record['samples']}")]
-    low, high = record["interval"]
     few = f"; fewer than {FEW_SAMPLES}, so a rough figure" if record["n"] < FEW_SAMPLES else ""
     return [
-        ("accuracy", f"{record['accuracy']:.3f}, 95 % interval {low:.3f}-{high:.3f}"),
+        ("accuracy", accuracy_text(record)),
         ("correct", f"{record['correct']} of {record['n']} (data set: {record['data']['rows']}){few}"),
         ("alarms", alarms_text(record) or "none"),
         ("tokens", f"{record['speed']['tokens']}, {record['mean_tokens']:.1f} per answer"),
         *speed_entries(record["speed"]),
         *verification_entries(record),
-        ("warm-up", f"{record['warm_up']}; not counted"),
+        ("warm-up", f"{record['warm_up'] or 'none'}; not counted"),
     ]
 
 

@@ -156,6 +156,26 @@ def test_failed_and_unfinished_runs_are_listed_apart(tmp_path, three):
     ]
 
 
+def test_one_odd_record_does_not_take_the_others_down(tmp_path, three):
+    odd = [{}, {"schema": 1}, {"schema": 1, "status": "success"}, copy.deepcopy(three[1]) | {"interval": []}]
+    odd.append(copy.deepcopy(three[1]) | {"without_effect": 3})
+    report = build(stored(tmp_path, *odd, three[0]))
+    assert len(report.tables) == 1 and len(report.tables[0].rows) == 1 and len(report.unfinished) == len(odd)
+    assert all("run.json cannot be used" in line for line in report.unfinished)
+
+
+def test_a_killed_run_is_counted_by_its_samples(tmp_path, three):
+    """run.json is written when a run begins and when it ends."""
+    (folder,) = stored(tmp_path, copy.deepcopy(three[0]) | {"status": "started", "n": 0})
+    row = dict.fromkeys(("tokens", "accepted", "verified", "drafted_steps"), 1) | dict.fromkeys(("text", "finish"), "")
+    row |= dict.fromkeys(("correct", "masked"), False) | dict.fromkeys(("forwards", "sources"), {})
+    row |= {"extracted": None, "error": None, "alarms": []}
+    row["batch"] = {"id": "b", "size": 1, "seconds": 1.0, "query_rows": 1, "forwards": {}}
+    for name in ("a", "b", "c"):
+        folder.append({"id": name} | row)
+    assert build([folder]).unfinished == [f"{folder.path}: started, 3 of 100 samples"]
+
+
 def test_a_run_without_a_measured_speed_is_on_no_front(tmp_path):
     slow = run(0.9, 100.0, 1.0, *AR, speed__tokens_per_s=None)
     (table,) = build(stored(tmp_path, slow, run(0.5, 50.0, 2.0, *DYNAMIC))).tables
