@@ -120,7 +120,7 @@ def test_model_may_be_a_name_a_folder_or_a_hub_id(s2d2, tmp_path):
         (["generate", "hi", "router=hysteresis", "router.tau_off=0"], "router.tau_off must be below router.tau_on=0.0"),
         (["sweep", "paretto_tiny"], "did you mean 'pareto_tiny'?"),
         (["sweep", "seed=interval(0,1)", "limit=1,2"], "continuous range"),
-        (["sweep", "task=echo", "decode.denoising_steps=0,-1"], "no point of this sweep is valid"),
+        (["sweep", "task=echo", "decode.denoising_steps=0,-1"], "decode.denoising_steps must lie between 1"),
         (["sweep", "a.yaml", "b.yaml"], "one sweep file at a time"),
         (["arness", "--task", "tiny_mat"], "did you mean 'tiny_math'?"),
         (["report", "nowhere"], "no folder 'nowhere' with runs"),
@@ -416,9 +416,42 @@ def test_a_device_that_is_not_there_leaves_no_run(s2d2, monkeypatch):
         (["generate", "hi", "router=ucb", "router.beta=nan"], "router.beta must be a finite number, got nan"),
         (["sweep", "--dry-run", "unmask.threshold=inf,-inf"], "unmask.threshold must be a finite number, got inf"),
         (["eval", "task=echo", "threads=100000"], "threads must lie between 0 (chosen by the model's size) and "),
+        (["sweep", "seed=1,2", "-o", ""], "error: results must name a folder, got ''"),
         (["eval", "task=echo", "-o", ""], "results must name a folder, got ''"),
     ],
 )
 def test_numbers_and_folders_that_cannot_be(s2d2, decoders, words, sentence):
     assert s2d2(*words) == 2 and decoders == []
     assert sentence in s2d2.err and s2d2.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["router=min_spam", "--limit", "4"], "did you mean 'min_span'?"),
+        (["unmask.treshold=0.5"], "did you mean 'unmask.threshold'?"),
+        (["pareto_tiny", "router=min_spam"], "did you mean 'min_span'?"),
+        (["decoder=autoregressive,s3d2"], "did you mean 's2d2'?"),
+        (["decode.block_length=[4,8]"], "decode.block_length cannot take this value"),
+        (["router=always,min_spam", "router.tau_span=2,x"], "did you mean 'min_span'?"),
+        (["seed=1,2", "decode.blocklength=4"], "did you mean 'decode.block_length'?"),
+        (["seed=1,x"], "seed cannot take this value: Value 'x'"),
+        (["results=a,b"], "error: results is the folder of all points, not an axis"),
+    ],
+)
+def test_a_word_that_is_wrong_in_itself_ends_a_sweep(s2d2, decoders, tmp_path, words, sentence):
+    """It was left out, and the baseline alone was run and reported."""
+    assert s2d2("sweep", *words) == 2
+    assert sentence in s2d2.err and s2d2.err.count("error: ") == 1 and "left out" not in s2d2.err
+    assert s2d2.out == "" and decoders == [] and not list(tmp_path.iterdir())
+
+
+def test_the_autoregressive_baseline_stays_in_a_sweep_of_block_lengths(s2d2):
+    assert s2d2("sweep", "decoder=s2d2,autoregressive", "-b", "4,8", "--dry-run") == 0
+    assert [line.split()[3:] for line in s2d2.out.splitlines()].count(["decoder=autoregressive"]) == 1
+    assert len(s2d2.out.splitlines()) == 3 and "left out" not in s2d2.err
+    sentence = (
+        "decoder=autoregressive is block length 1, so it goes without decode.block_length=4 decode.block_length=8"
+    )
+    assert sentence in s2d2.err
+    assert s2d2("generate", "hi", "decoder=autoregressive", "-b", "4") == 2

@@ -81,6 +81,10 @@ def announce(planned: Plan) -> None:
     done = sum(finished(point.config) for point in planned.points)
     models = ", ".join(dict.fromkeys(point.config.model.name for point in planned.points))
     typer.echo(f"{len(planned.points)} points on {models}, {done} of them finished.", err=True)
+    if planned.cleared:
+        typer.echo(
+            f"decoder=autoregressive is block length 1, so it goes without {' '.join(planned.cleared)}", err=True
+        )
     if planned.duplicates:
         typer.echo(f"left out: {planned.duplicates} with the settings of another point", err=True)
     for skipped in planned.skipped:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,15 @@ import yaml
 
 from s2d2cli.config import RunConfig, compose, hydra_session, package_folder, run_id
 from s2d2cli.errors import ConfigError, S2D2Error
-from s2d2cli.overrides import Words, axes, did_you_mean, product
+from s2d2cli.overrides import Words, axes, did_you_mean, is_group, parse, product
 from s2d2cli.runs.evaluate import Models, Outcome, evaluate, finished, model_key
 
 ABOUT_BLOCKS = re.compile(
     r"(router|unmask|estimator|verifier)\b|decode\.(block_length|denoising_steps|context|commit)$"
 )
+
+BASELINE = "decoder=autoregressive"
+SIZE_OF_BLOCKS = re.compile(r"decode\.(block_length|denoising_steps)=")
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Plan:
     points: list[Point] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     duplicates: int = 0
+    cleared: list[str] = field(default_factory=list)  # words that the autoregressive points went without
 
 
 @dataclass(frozen=True)
@@ -60,10 +64,12 @@ class SweepFile:
 
 
 def plan(combinations: Sequence[Sequence[str]], texts: Mapping[str, str]) -> Plan:
-    """Compose every combination. A grid's corner that is invalid is left out; a plan of nothing else is an error."""
-    planned = Plan()
+    """Compose every combination. A grid's corner that is invalid is left out; a word that is wrong wherever it stands
+    is an error, and so is a plan of nothing else."""
+    tried, cleared = lone_baseline(combinations)
+    planned = Plan(cleared=cleared)
     seen: dict[str, Point] = {}
-    for overrides in map(list, combinations):
+    for overrides in tried:
         try:
             config = compose(overrides, texts)
         except S2D2Error as error:
@@ -73,10 +79,49 @@ def plan(combinations: Sequence[Sequence[str]], texts: Mapping[str, str]) -> Pla
         name = run_id(config)
         planned.duplicates += name in seen
         seen.setdefault(name, Point(overrides, config, name))
+    refuse_wrong_words(planned.skipped, {word for point in seen.values() for word in point.overrides}, texts)
     if not seen:
         raise ConfigError(f"no point of this sweep is valid; the first one: {planned.skipped[0].reason}")
     planned.points = by_model(list(seen.values()))
     return planned
+
+
+def lone_baseline(combinations: Sequence[Sequence[str]]) -> tuple[list[list[str]], list[str]]:
+    """The combinations, the autoregressive ones without what is typed about the size of blocks and each once; and the
+    words that fell away."""
+    kept: list[list[str]] = []
+    cleared: list[str] = []
+    for words in map(list, combinations):
+        away = [word for word in words if SIZE_OF_BLOCKS.match(word)] if BASELINE in words else []
+        left = [word for word in words if word not in away]
+        cleared += away
+        kept += [left] if not away or left not in kept else []
+    return kept, list(dict.fromkeys(cleared))
+
+
+def refuse_wrong_words(skipped: Sequence[Skipped], good: set[str], texts: Mapping[str, str]) -> None:
+    """A word is wrong in itself when each of its points fails, and just as it would with the group choices alone."""
+    doubtful = dict.fromkeys(word for point in skipped for word in point.overrides if word not in good)
+    choices = choices_of(doubtful)  # first, because what else there is depends on them
+    for word in [*choices, *(word for word in doubtful if word not in choices)]:
+        points = [point for point in skipped if word in point.overrides]
+        if all(point.reason == wrong_alone(word, point.overrides, texts) for point in points):
+            raise ConfigError(points[0].reason)
+
+
+def wrong_alone(word: str, words: Sequence[str], texts: Mapping[str, str]) -> str | None:
+    """What is wrong with `word` beside nothing but the options chosen in `words`; None when nothing is."""
+    choices = choices_of(words)
+    try:
+        compose([word] if word in choices else [*choices, word], texts)
+    except S2D2Error as error:
+        return str(error)
+    return None
+
+
+def choices_of(words: Iterable[str]) -> list[str]:
+    with hydra_session():
+        return [word for word in words if is_group(parse(word).get_key_element())]
 
 
 def by_model(points: list[Point]) -> list[Point]:
@@ -89,6 +134,8 @@ def combinations(typed: Sequence[str], file: SweepFile | None) -> list[list[str]
     """The points of a sweep file under what was typed, or of the typed sweep strings alone."""
     with hydra_session():
         words = axes(typed)
+        if len(words.get("results", [])) > 1:
+            raise ConfigError("results is the folder of all points, not an axis; give one folder: results=...")
         if file is None:
             return product(words)
         common, grids = axes(file.overrides), [axes(texts_of(grid)) for grid in file.grids]
@@ -98,7 +145,7 @@ def combinations(typed: Sequence[str], file: SweepFile | None) -> list[list[str]
 
 def fitting(words: Words, grid: Words, local: set[str]) -> Words:
     """The typed words that touch this grid; `local` are the keys that any grid of the file has."""
-    baseline = grid.get("decoder") == ["decoder=autoregressive"]
+    baseline = grid.get("decoder") == [BASELINE]
     return {
         key: values
         for key, values in words.items()

@@ -68,6 +68,37 @@ def test_invalid_points_are_left_out_and_equal_ones_run_once():
     assert len({p.run_id for p in planned.points}) == 3 and planned.points[0].run_id == run_id(planned.points[0].config)
 
 
+@pytest.mark.parametrize(
+    ("words", "valid", "skipped"),
+    [
+        (["router=min_span,always", "router.tau_span=1,2"], 2, 2),  # a key that another axis value does not have
+        (["decode.block_length=4,8", "decode.denoising_steps=2,8,12"], 3, 3),
+        (["router=hysteresis", "router.tau_on=-2,0", "router.tau_off=-1,-3"], 3, 1),
+    ],
+)
+def test_what_is_invalid_by_combination_only_is_left_out(words, valid, skipped):
+    planned = plan(expand(*words), {})
+    assert (len(planned.points), len(planned.skipped)) == (valid, skipped)
+
+
+def test_what_is_invalid_in_each_of_its_points_is_refused():
+    for words in (["seed=1,2", "router.tau_span=2"], ["router=min_span,always", "router.tau_span=0,1"]):
+        with pytest.raises(ConfigError, match="^router.tau_span"):
+            plan(expand(*words), {})
+    with pytest.raises(ConfigError, match="^model.source must be given"):
+        plan(expand("model=tiny,custom"), {})
+    assert len(plan(expand("model=custom", "model.source=a,b"), {}).points) == 2
+
+
+def test_one_autoregressive_point_whatever_the_block_length():
+    words = ["decode.block_length=4,8", "decoder=s2d2,autoregressive", "decode.denoising_steps=2", "limit=5,6"]
+    planned = plan(expand(*words), {})
+    alone = [p.overrides for p in planned.points if p.config.decode.block_length == 1]
+    assert alone == [["decoder=autoregressive", "limit=5"], ["decoder=autoregressive", "limit=6"]]
+    assert len(planned.points) == 6 and planned.skipped == [] and planned.duplicates == 0
+    assert planned.cleared == ["decode.block_length=4", "decode.denoising_steps=2", "decode.block_length=8"]
+
+
 def test_runs_that_share_a_model_stand_together():
     planned = plan(expand("seed=1,2", "model=tiny,sdar-8b"), {})
     assert [(p.config.model.name, p.config.seed) for p in planned.points] == [
