@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from s2d2cli.config import RunConfig
 
 STAGES = ("unmask", "router", "estimator", "verifier")
+OWN = "s2d2cli."
 
 
 def without_effect(config: RunConfig) -> dict[str, str]:
@@ -27,7 +28,21 @@ def without_effect(config: RunConfig) -> dict[str, str]:
         idle = getattr(getattr(config, group), "idle", None)
         if idle is not None and group not in found:
             found |= {f"{group}.{key}": why for key, why in idle(config.decode).items()}
-    return found
+    return found | without_chance(config, found)
+
+
+def without_chance(config: RunConfig, found: Mapping[str, str]) -> dict[str, str]:
+    """The settings of random draws, where nothing is drawn: greedy drafts, and a verifier that accepts them exactly or
+    is never asked. Strategies of others may use random numbers as they like."""
+    stages = [getattr(config, group) for group in STAGES if group not in found]
+    if config.decode.temperature != 0 or not all(type(stage).__module__.startswith(OWN) for stage in stages):
+        return {}
+    if "verifier" not in found and getattr(config.verifier, "acceptance", None) != "lossless":
+        return {}
+    idle = {"seed": "nothing is drawn at random at decode.temperature=0"}
+    if "verifier" in found or getattr(config.verifier, "ratio_threshold", None) is None:  # ratios are of truncated q
+        idle |= {f"decode.{key}": "greedy decoding takes the likeliest token" for key in ("top_k", "top_p")}
+    return idle
 
 
 def reason(key: str, found: Mapping[str, str]) -> str | None:
@@ -38,7 +53,7 @@ def reason(key: str, found: Mapping[str, str]) -> str | None:
 def effective(plain: Mapping[str, Any], without: Mapping[str, str]) -> dict[str, Any]:
     """The recorded configuration less what has no effect: what two equal runs have in common."""
     kept = {key: value for key, value in plain.items() if key not in without}
-    for group in STAGES:
+    for group in ("decode", *STAGES):
         if group in kept:
             kept[group] = {key: value for key, value in kept[group].items() if f"{group}.{key}" not in without}
     return kept

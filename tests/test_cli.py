@@ -13,6 +13,8 @@ from s2d2cli.cli import main
 from s2d2cli.cli.words import Everyday, is_override, settings
 from tests.runs import doubles
 
+WARM = "decode.temperature=1"  # a greedy run does not depend on its seed
+
 
 class Run:
     """Runs the command line in this process and keeps what it printed."""
@@ -237,8 +239,6 @@ def test_a_file_of_prompts(s2d2, decoders, tmp_path, monkeypatch):
     ]
     assert decoders[0].calls == [["1", "b"], ["3"]]
     assert "14 tokens" in s2d2.err and s2d2.out == ""
-    assert s2d2("generate", "--input", "in.jsonl", "--output", "out.jsonl") == 2
-    assert "choose another --output" in s2d2.err and len((tmp_path / "out.jsonl").read_text().splitlines()) == 3
     assert s2d2("generate", "--input", "in.jsonl") == 0 and len(s2d2.out.splitlines()) == 3
     monkeypatch.setattr("sys.stdin", io.StringIO('{"prompt": "piped"}'))
     assert s2d2("generate", "--input", "-") == 0 and json.loads(s2d2.out)["text"] == "PIPED"
@@ -312,7 +312,7 @@ def test_sweep_then_report(s2d2, decoders, tmp_path):
 
 
 def test_dry_run_decodes_nothing(s2d2, decoders, tmp_path):
-    assert s2d2("sweep", "task=echo", "seed=1,2", "--dry-run") == 0
+    assert s2d2("sweep", "task=echo", "limit=1,2", "--dry-run") == 0
     assert len(s2d2.out.splitlines()) == 2 and not list(tmp_path.iterdir()) and decoders == []
 
 
@@ -327,12 +327,14 @@ def test_failed_point_does_not_stop_the_others(s2d2, monkeypatch):
         return usual(self, model, requests)
 
     monkeypatch.setattr(doubles.EchoDecoder, "generate", generate)
-    assert s2d2("sweep", "task=echo", "seed=1,2,3") == 1
-    assert "[2/3] failed task=echo seed=2: RuntimeError: out of memory [on purpose]" in s2d2.err
-    assert s2d2.err.rstrip().endswith("failed: task=echo seed=2: RuntimeError: out of memory [on purpose]")
+    assert s2d2("sweep", WARM, "task=echo", "seed=1,2,3") == 1
+    assert "[2/3] failed decode.temperature=1 task=echo seed=2: RuntimeError: out of memory [on purpose]" in s2d2.err
+    assert s2d2.err.rstrip().endswith(
+        "failed: decode.temperature=1 task=echo seed=2: RuntimeError: out of memory [on purpose]"
+    )
     assert "error, 0 of 6 samples, RuntimeError" in s2d2.out and len(made) == 3
     monkeypatch.setattr(doubles.EchoDecoder, "generate", usual)
-    assert s2d2("sweep", "task=echo", "seed=1,2,3") == 0 and len(made) == 4
+    assert s2d2("sweep", WARM, "task=echo", "seed=1,2,3") == 0 and len(made) == 4
 
 
 def test_interrupted_sweep(s2d2, monkeypatch):
@@ -349,7 +351,7 @@ def test_interrupted_sweep(s2d2, monkeypatch):
         return usual(self, model, requests)
 
     monkeypatch.setattr(doubles.EchoDecoder, "generate", generate)
-    assert s2d2("sweep", "task=echo", "seed=1,2", "batch_size=2") == 130
+    assert s2d2("sweep", WARM, "task=echo", "seed=1,2", "batch_size=2") == 130
     assert "stopping after this batch" in s2d2.err and "started, 2 of 6 samples" in s2d2.out
     assert signal.getsignal(signal.SIGINT) is handler
 
@@ -455,3 +457,12 @@ def test_the_autoregressive_baseline_stays_in_a_sweep_of_block_lengths(s2d2):
     )
     assert sentence in s2d2.err
     assert s2d2("generate", "hi", "decoder=autoregressive", "-b", "4") == 2
+
+
+def test_a_seed_makes_no_other_greedy_run(s2d2):
+    assert s2d2("sweep", "seed=1,2", "--dry-run") == 0 and len(s2d2.out.splitlines()) == 1
+    assert "left out: 1 with the settings of another point" in s2d2.err
+    assert "warning: seed=1,2 has no effect: nothing is drawn at random at decode.temperature=0" in s2d2.err
+    assert s2d2("sweep", "seed=1,2", WARM, "--dry-run") == 0 and len(s2d2.out.splitlines()) == 2
+    assert s2d2("sweep", "seed=1,2", "verifier.acceptance=published", "--dry-run") == 0
+    assert len(s2d2.out.splitlines()) == 2 and "warning" not in s2d2.err

@@ -130,7 +130,8 @@ def test_run_id_knows_settings_and_ignores_labels():
     base = compose([])
     assert run_id(base) == run_id(compose(["results=elsewhere"])) == run_id(compose(["decode.block_length=16"]))
     ids = {
-        run_id(compose([o])) for o in ("seed=1", "limit=5", "router=never", "decode.temperature=0.5", "dtype=float16")
+        run_id(compose([o]))
+        for o in ("batch_size=1", "limit=5", "router=never", "decode.temperature=0.5", "dtype=float16")
     }
     assert len(ids) == 5 and run_id(base) not in ids
 

@@ -175,7 +175,7 @@ def test_two_writers_of_one_run(tmp_path, monkeypatch):
 def test_model_stays_loaded_between_runs_that_share_it(tmp_path, monkeypatch):
     doubles.use(monkeypatch)
     models = Models()
-    for overrides in (["seed=1"], ["seed=2"], ["dtype=float16"]):
+    for overrides in (["limit=1"], ["limit=2"], ["dtype=float16"]):
         evaluate(config_for(tmp_path, *overrides), models)
     assert len(doubles.ByteModel.loads) == 2
 

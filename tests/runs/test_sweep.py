@@ -63,8 +63,8 @@ def test_invalid_points_are_left_out_and_equal_ones_run_once():
     ]
     assert [s.overrides for s in planned.skipped] == [["decode.block_length=4", "decode.denoising_steps=8"]]
     assert "must lie between 1 and decode.block_length=4, got 8" in planned.skipped[0].reason
-    same = plan([["seed=1"], ["seed=1", "decode.block_length=16"], ["seed=2"]], {})
-    assert [p.config.seed for p in same.points] == [1, 2] and same.duplicates == 1
+    same = plan([["limit=1"], ["limit=1", "decode.block_length=16"], ["limit=2"]], {})
+    assert [p.config.limit for p in same.points] == [1, 2] and same.duplicates == 1
     assert len({p.run_id for p in planned.points}) == 3 and planned.points[0].run_id == run_id(planned.points[0].config)
 
 
@@ -100,8 +100,8 @@ def test_one_autoregressive_point_whatever_the_block_length():
 
 
 def test_runs_that_share_a_model_stand_together():
-    planned = plan(expand("seed=1,2", "model=tiny,sdar-8b"), {})
-    assert [(p.config.model.name, p.config.seed) for p in planned.points] == [
+    planned = plan(expand("limit=1,2", "model=tiny,sdar-8b"), {})
+    assert [(p.config.model.name, p.config.limit) for p in planned.points] == [
         ("tiny", 1),
         ("tiny", 2),
         ("sdar-8b", 1),

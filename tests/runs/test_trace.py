@@ -65,8 +65,8 @@ def test_a_file_that_is_there_is_left_alone(tmp_path, monkeypatch):
 
 def test_a_traced_speed_is_not_compared(tmp_path, monkeypatch):
     doubles.use(monkeypatch)
-    evaluate(config_for(tmp_path / "r", "seed=1"), Models())
-    evaluate(config_for(tmp_path / "r", "seed=2"), Models(), trace=tmp_path / "t.jsonl")
+    evaluate(config_for(tmp_path / "r", "seed=1", "decode.temperature=1"), Models())
+    evaluate(config_for(tmp_path / "r", "seed=2", "decode.temperature=1"), Models(), trace=tmp_path / "t.jsonl")
     report = build([store.RunFolder(path) for path in sorted((tmp_path / "r").iterdir())])
     (table,) = report.tables
     rows = table.rows.set_index("traced")
