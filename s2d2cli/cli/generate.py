@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
@@ -46,7 +47,7 @@ class Sources:
 
     def conversations(self, style: Style) -> list[Conversation] | None:
         """What to answer; None: ask on the terminal."""
-        from s2d2cli.runs.prompts import read_messages, read_rows
+        from s2d2cli.runs.prompts import read_messages, read_rows, read_text
 
         given = [
             *map(repr, self.prompts),
@@ -60,7 +61,7 @@ class Sources:
         if self.prompts and self.prompts[0] != "-":
             return [style.of_text("prompt", self.prompts[0])]
         if self.prompts or not sys.stdin.isatty():
-            return [style.of_text("prompt", sys.stdin.read().removesuffix("\n"))]
+            return [style.of_text("prompt", read_text(Path("-")).removesuffix("\n"))]
         return None
 
 
@@ -74,7 +75,9 @@ def generate(
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without chat template.")] = False,
     messages: Annotated[Path | None, typer.Option(help="JSON or JSONL with turns.", metavar="FILE")] = None,
     rows: Annotated[Path | None, typer.Option("--input", help="JSONL of prompts or messages.", metavar="FILE")] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="New JSONL for the answers.", metavar="FILE")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="JSONL for the answers; goes on where it ends.", metavar="FILE")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as one JSON object.")] = False,
     trace: Trace = None,
     print_config: PrintConfig = False,
@@ -92,11 +95,10 @@ def generate(
     if conversations is None:
         talk(config, style, trace)
         return
-    log = open_log(trace, config)
     if rows or output or len(conversations) > 1:
-        write_rows(config, conversations, output, log)
+        write_rows(config, conversations, output, trace)
     else:
-        answer(config, conversations[0], as_json, log)
+        answer(config, conversations[0], as_json, open_log(trace, config))
 
 
 def compose(chosen: Settings, overrides: Sequence[str]) -> RunConfig:
@@ -119,45 +121,64 @@ def load(config: RunConfig) -> tuple[ModelAdapter, Decoder]:
     return load_model(config), build_decoder(config)
 
 
-def open_log(path: Path | None, config: RunConfig) -> TraceFile | None:
+def open_log(path: Path | None, config: RunConfig, goes_on: bool = False) -> TraceFile | None:
     from s2d2cli.runs.trace import open_trace
     from s2d2cli.runs.verification import TRACED
 
     if path is None:
         return None
-    log = open_trace(path, config)
+    empty = path.is_file() and not path.stat().st_size  # what a failed start leaves
+    log = open_trace(path, config, goes_on or empty)
     typer.echo(f"traced to {path}: {TRACED}", err=True)
     return log
 
 
 def write_rows(
-    config: RunConfig, conversations: Sequence[Conversation], output: Path | None, log: TraceFile | None
+    config: RunConfig, conversations: Sequence[Conversation], output: Path | None, trace: Path | None
 ) -> None:
     """An answer per line, as soon as its batch is decoded."""
+    if output is None:
+        write_answers(config, conversations, sys.stdout, open_log(trace, config))
+        return
+    from s2d2cli.runs.answer_file import appended, left
+
+    todo = left(output, conversations)
+    kept = len(conversations) - len(todo)
+    if kept:
+        there = f"{kept} of {len(conversations)} answers are in {output} already"
+        typer.echo(f"{there} and are kept; remove the file to have them decoded again.", err=True)
+    if todo:
+        with appended(output) as file, told_progress(output, conversations):
+            write_answers(config, todo, file, open_log(trace, config, goes_on=kept > 0))
+
+
+def write_answers(
+    config: RunConfig, conversations: Sequence[Conversation], file: TextIO, log: TraceFile | None
+) -> None:
     from s2d2cli.runs.prompts import Tally, answers
 
     tally = Tally()
-    with open_output(output) as file:
-        for result, found in answers(*load(config), conversations, config.batch_size, log):
-            for row in found:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            file.flush()
-            tally.add(result)
+    for result, found in answers(*load(config), conversations, config.batch_size, log):
+        file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found))
+        file.flush()
+        tally.add(result)
     typer.echo(tally, err=True)
 
 
-def open_output(path: Path | None) -> Any:
-    """stdout, or a file that was not there before."""
-    if path is None:
-        from contextlib import nullcontext
+@contextmanager
+def told_progress(output: Path, conversations: Sequence[Conversation]) -> Iterator[None]:
+    """Ctrl-C says how far it came, and how to go on."""
+    from s2d2cli.runs.answer_file import left
 
-        return nullcontext(sys.stdout)
     try:
-        return path.open("x", encoding="utf-8")
-    except OSError as error:
-        raise PromptError(
-            f"cannot write a new file {str(path)!r}: {error.strerror}; choose another --output"
-        ) from error
+        yield
+    except KeyboardInterrupt:
+        done = len(conversations) - len(left(output, conversations))
+        typer.echo(
+            f"Interrupted with {done} of {len(conversations)} answers in {output}; the same command goes on from here.",
+            err=True,
+        )
+        raise typer.Exit(130) from None
 
 
 def answer(config: RunConfig, conversation: Conversation, as_json: bool, log: TraceFile | None) -> None:

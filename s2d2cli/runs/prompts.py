@@ -38,7 +38,17 @@ class Style:
     system: str | None = None
     raw: bool = False
 
+    def __post_init__(self) -> None:
+        if self.system is None:
+            return
+        if self.raw:
+            raise PromptError(
+                "--raw is for text without a chat template, which has no place for --system; leave one out"
+            )
+        check_text("--system", self.system)
+
     def of_text(self, name: str, text: str) -> Conversation:
+        check_text(name, text)
         if not text.strip():
             raise PromptError(f"a prompt must hold some text; {name} holds none")
         return Conversation(name, text, None) if self.raw else self.of_turns(name, [{"role": "user", "content": text}])
@@ -47,8 +57,21 @@ class Style:
         check_turns(name, turns)
         if self.raw:
             raise PromptError(f"--raw is for text without a chat template, and {name} holds messages; leave out --raw")
-        system = [{"role": "system", "content": self.system}] if self.system and turns[0]["role"] != "system" else []
+        if self.system and any(turn["role"] == "system" for turn in turns):
+            raise PromptError(f"{name} holds a system message already; leave out --system, or that message")
+        system = [{"role": "system", "content": self.system}] if self.system else []
         return Conversation(name, turns[-1]["content"], [*system, *turns])
+
+
+def check_text(name: str, text: str) -> None:
+    """JSON and command lines can hold halves of characters, which no tokenizer and no file takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PromptError(
+            f"{name}: a prompt must be Unicode text, and its character {error.start + 1} is half a surrogate pair, "
+            f"{text[error.start]!r}; remove it"
+        ) from error
 
 
 def check_turns(name: str, turns: Any) -> None:
@@ -58,7 +81,8 @@ def check_turns(name: str, turns: Any) -> None:
     for turn in turns:
         good = isinstance(turn, dict) and turn.get("role") in ROLES and isinstance(turn.get("content"), str)
         if not good or turn.keys() - {"role", "content"}:
-            raise PromptError(f"{form} with role {', '.join(ROLES)}; got {json.dumps(turn, ensure_ascii=False)[:80]}")
+            raise PromptError(f"{form} with role {', '.join(ROLES)}; got {json.dumps(turn)[:80]}")
+        check_text(name, turn["content"])
     if turns[-1]["role"] != "user":
         raise PromptError(
             f"{name}: the last message must be the user's, for the model to answer; got {turns[-1]['role']}"
@@ -66,11 +90,11 @@ def check_turns(name: str, turns: Any) -> None:
 
 
 def read_text(path: Path) -> str:
-    """A file, or stdin for `-`."""
+    """A file, or stdin for `-`; a byte order mark before it is none of its text."""
     try:
         if str(path) == "-":
-            return sys.stdin.read()
-        return path.expanduser().read_text(encoding="utf-8")
+            return sys.stdin.read().removeprefix("\ufeff")
+        return path.expanduser().read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise PromptError(f"cannot read {str(path)!r}: {reason}") from error
@@ -82,14 +106,18 @@ def read_messages(path: Path, style: Style) -> list[Conversation]:
     try:
         whole = json.loads(text)
     except ValueError:
-        return read_rows(path, style)
+        return conversations_in(path, text, style)
     turns = whole.get("messages") if isinstance(whole, dict) else whole
     return [style.of_turns(str(path), turns)]
 
 
 def read_rows(path: Path, style: Style) -> list[Conversation]:
     """JSON Lines with `prompt` or `messages` and perhaps an `id`; the line number is the id otherwise."""
-    lines = enumerate(read_text(path).splitlines(), 1)
+    return conversations_in(path, read_text(path), style)
+
+
+def conversations_in(path: Path, text: str, style: Style) -> list[Conversation]:
+    lines = enumerate(text.split("\n"), 1)  # not splitlines: JSON strings may hold U+2028 and its like as they are
     found = [conversation(f"{path}, line {number}", number, line, style) for number, line in lines if line.strip()]
     names = [one.id for one in found]
     if len(set(names)) < len(names):
@@ -115,7 +143,14 @@ def conversation(place: str, number: int, line: str, style: Style) -> Conversati
         made = style.of_text(place, row["prompt"])
     else:
         raise PromptError(f'{place}: "prompt" must be text, got {type(row["prompt"]).__name__}')
-    return Conversation(str(row.get("id", number)), made.prompt, made.messages)
+    return Conversation(id_of(place, row.get("id", number)), made.prompt, made.messages)
+
+
+def id_of(place: str, value: Any) -> str:
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise PromptError(f'{place}: "id" must be text or a number, got {json.dumps(value)[:80]}; or leave it out')
+    check_text(place, str(value))
+    return str(value)
 
 
 def answers(
