@@ -84,6 +84,18 @@ def test_the_weights_are_known_without_a_download_and_without_reading_all(tmp_pa
     assert len(seen) == 3
 
 
+def test_a_hub_checkpoint_is_known_by_what_the_cache_holds(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    cached, commit = tmp_path / "models--owner--mine", "a" * 40
+    assert model_files("owner/mine", None) is None
+    shutil.copytree(TINY, cached / "snapshots" / commit)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(commit)
+    assert model_files("owner/mine", None) == model_files("owner/mine", commit) == checkpoint.fingerprint(TINY)
+    (cached / "snapshots" / commit / "model.safetensors").unlink()  # a download that was broken off
+    assert model_files("owner/mine", None) is None
+
+
 def test_the_accuracy_of_a_part_is_called_that(tmp_path, monkeypatch):
     config = config_for(tmp_path)
     record = stop_at(monkeypatch, "echo/3", config).record()
