@@ -42,8 +42,14 @@ def sweep(
     if dry_run:
         list_points(planned.points)
         return
+    from s2d2cli.runs.store import need_writable
+
+    results = Path(planned.points[0].config.results)
+    need_writable(results, "--results")
+    out = out or results / "report" / (names[0] if names else "sweep")
+    need_writable(out)
     failed, interrupted = run_points(planned.points, allow_code_execution)
-    summary(planned, out or Path(planned.points[0].config.results) / "report" / (names[0] if names else "sweep"))
+    summary(planned, out)
     for result in failed:
         typer.echo(f"failed: {words_of(result.point)}: {result.error}", err=True)
     if interrupted or failed:
@@ -117,6 +123,8 @@ def line(result: Result) -> str:
     if result.outcome is None:
         return f"{words}: {result.error}" if result.error else words
     record = result.outcome.record
+    if record["n"] < record["samples"]:
+        return f"{words}: {record['n']} of {record['samples']} samples so far"
     speed = record["speed"] or {}
     numbers = f"accuracy {record['accuracy']:.3f}, {speed.get('tokens_per_forward') or 0:.2f} tokens/forward"
     return f"{words}: {numbers}, {speed.get('tokens_per_s') or 0:.0f} tokens/s" if record["n"] else words
