@@ -466,3 +466,12 @@ def test_a_seed_makes_no_other_greedy_run(s2d2):
     assert s2d2("sweep", "seed=1,2", WARM, "--dry-run") == 0 and len(s2d2.out.splitlines()) == 2
     assert s2d2("sweep", "seed=1,2", "verifier.acceptance=published", "--dry-run") == 0
     assert len(s2d2.out.splitlines()) == 2 and "warning" not in s2d2.err
+
+
+def test_a_sweep_checks_its_folders_before_it_runs(s2d2, monkeypatch):
+    made = doubles.use(monkeypatch)
+    assert s2d2("sweep", "task=echo", "decode.block_length=2,4", "--out", "/proc/nowhere") == 2
+    assert "--out" in s2d2.err and "/proc/nowhere" in s2d2.err
+    assert s2d2("sweep", "task=echo", "decode.block_length=2,4", "-o", "/dev/null") == 2
+    assert "--results" in s2d2.err
+    assert not made and not list(Path("results").glob("*"))
