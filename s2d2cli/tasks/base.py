@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 
@@ -13,15 +13,21 @@ class Sample:
     id: str
     messages: list[dict[str, str]]
     record: dict[str, Any]
+    raw: str | None = None  # the prompt word for word, for protocols that go round the chat template
 
 
 @dataclass(frozen=True)
 class Score:
-    """The verdict on one completion; `detail` holds JSON values and always has a "status"."""
+    """The verdict on one completion; `detail` holds JSON values and always has a "status".
+
+    `measures` are all ways of counting it, by name, as (hits, out of): the protocols "fixed" (right) and "paper" (as the
+    published scripts judge, faults included), and others that a benchmark has. `correct` is the one that heads tables.
+    """
 
     correct: bool
     extracted: str | None  # what was judged; None: the completion held nothing to judge
     detail: dict[str, Any]
+    measures: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -34,11 +40,14 @@ class DataSource:
 
 
 class Task(Protocol):
-    """A benchmark. `prepare` comes first and refuses what would fail later; `score` never raises on model output."""
+    """A benchmark. `prepare` comes first and refuses what would fail later; `score` never raises on model output.
+
+    It may also have `facts() -> dict`, what scoring depends on besides its settings (the sandbox in use, say): JSON
+    values for the run's record, asked after `prepare`.
+    """
 
     name: ClassVar[str]
     version: ClassVar[int]  # raised when prompts or scores change: results of two versions are never compared
-    executes_code: ClassVar[bool]  # True: score() runs generated programs
     max_new_tokens: int
 
     def prepare(self, allow_code_execution: bool) -> DataSource: ...

@@ -36,11 +36,19 @@ class Rows:
     source: DataSource
 
 
-def load(data: str, fields: Mapping[str, type], hub_config: str) -> Rows:
-    """The rows that `data` names: a file, or the test split of a hub data set given as `id` or `id@revision`."""
+@dataclass(frozen=True)
+class Hub:
+    """Which part of a hub data set is meant."""
+
+    config: str | None
+    split: str = "test"
+
+
+def load(data: str, fields: Mapping[str, type], hub: Hub) -> Rows:
+    """The rows that `data` names: a file, or a part of a hub data set given as `id` or `id@revision`."""
     if HUB_ID.fullmatch(data) and not data.endswith((".json", ".jsonl")) and not Path(data).exists():
         dataset, _, revision = data.partition("@")
-        return load_hub(dataset, hub_config, revision or None, fields)
+        return load_hub(dataset, hub, revision or None, fields)
     return load_file(data, fields)
 
 
@@ -107,16 +115,16 @@ def check_fields(row: Any, where: str, fields: Mapping[str, type]) -> None:
             )
 
 
-def load_hub(dataset: str, config: str, revision: str | None, fields: Mapping[str, type]) -> Rows:
-    """The test split of a data set of the Hugging Face hub, through `datasets` and its cache."""
+def load_hub(dataset: str, hub: Hub, revision: str | None, fields: Mapping[str, type]) -> Rows:
+    """A part of a data set of the Hugging Face hub, through `datasets` and its cache."""
     try:
         from datasets import load_dataset
 
-        table = load_dataset(dataset, config, split="test", revision=revision)
+        table = load_dataset(dataset, hub.config, split=hub.split, revision=revision)
     except (ImportError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise TaskDataError(
-            f"the data set {dataset} ({config}) must come from the Hugging Face hub, which failed ({reason}); "
+            f"the data set {dataset} ({hub.config}, {hub.split}) must come from the Hugging Face hub, which failed ({reason}); "
             f"go online once, or give a local file as task.data=PATH.jsonl"
         ) from error
     rows = [dict(row) for row in table]

@@ -9,7 +9,7 @@ from typing import ClassVar
 from s2d2cli.config import register
 from s2d2cli.errors import ConfigError, TaskDataError
 from s2d2cli.tasks.base import DataSource, Sample, Score, user_turn
-from s2d2cli.tasks.data import Rows, load
+from s2d2cli.tasks.data import Hub, Rows, load
 from s2d2cli.tasks.numbers import Answer, as_text, find_answer
 
 FIELDS = {"question": str, "answer": str}
@@ -26,7 +26,6 @@ class GSM8K:
 
     name: ClassVar[str] = "gsm8k"
     version: ClassVar[int] = 1
-    executes_code: ClassVar[bool] = False
 
     data: str = "openai/gsm8k"  # a hub id, optionally with @revision, or a JSONL file with question and answer
     prompt: str = BOXED_PROMPT
@@ -60,7 +59,7 @@ class GSM8K:
 
     @cached_property
     def _loaded(self) -> Rows:
-        return load(self.data, FIELDS, hub_config="main")
+        return load(self.data, FIELDS, Hub("main"))
 
 
 @register("task", "tiny_math")

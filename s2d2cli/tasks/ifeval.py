@@ -22,7 +22,6 @@ class IFEval:
 
     name: ClassVar[str] = "ifeval"
     version: ClassVar[int] = 1
-    executes_code: ClassVar[bool] = False
 
     data: str = ""  # a JSONL file with key, prompt, instruction_id_list, kwargs
     max_new_tokens: int = 1280

@@ -22,7 +22,6 @@ class MBPP:
 
     name: ClassVar[str] = "mbpp"
     version: ClassVar[int] = 1
-    executes_code: ClassVar[bool] = True
 
     data: str = ""  # a JSONL file with task_id, text, test_list and, if needed, test_setup_code
     system: str = ""  # a system turn in front

@@ -101,7 +101,6 @@ class Echo:
 
     name: ClassVar[str] = "echo"
     version: ClassVar[int] = 3
-    executes_code: ClassVar[bool] = False
 
     size: int = 6
     crash: int = -1  # the sample that the scorer cannot take

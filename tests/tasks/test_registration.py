@@ -22,7 +22,6 @@ def test_a_task_is_its_own_config(name, cls):
     task = OmegaConf.to_object(node)
     assert task == cls(max_new_tokens=7)
     assert task.name == name
-    assert task.executes_code == (name == "tiny_code")
     assert task.version >= 1
 
 
