@@ -20,8 +20,8 @@ class Sample:
 class Score:
     """The verdict on one completion; `detail` holds JSON values and always has a "status".
 
-    `measures` are all ways of counting it, by name, as (hits, out of): the protocols "fixed" (right) and "paper" (as the
-    published scripts judge, faults included), and others that a benchmark has. `correct` is the one that heads tables.
+    `measures` are all ways of counting it, by name, as (hits, out of): the protocols "fixed" (right) and "paper" (as
+    the published scripts judge, faults included), and others that a benchmark has. `correct` is what heads tables.
     """
 
     correct: bool
