@@ -67,11 +67,17 @@ class Program:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`status` is pass, assert, error, syntax, memory or timeout; `output` is the end of what the program printed."""
+    """`status` is pass, assert, error, syntax, memory or timeout; `output` is the end of what the program printed.
+
+    `exit_code` is what the program, run as a plain script with its tests at the end, would leave with: 0 if it passes,
+    but also if it leaves before its tests by `sys.exit()` or `os._exit(0)`. It is the program's own word. Negative:
+    ended by that signal. None: ended by a time limit, or unknown.
+    """
 
     status: str
     message: str = ""
     output: str = ""
+    exit_code: int | None = None
 
 
 def ensure_sandbox() -> None:
@@ -120,8 +126,8 @@ def run_job(job_file: Path, work: Path, wall_s: float) -> Outcome:
             report = wait_for_report(process, report_out, wall_s)
         finally:
             kill_all(process, work, mark)
-    status, message = verdict(report, process.returncode, nonce)
-    return Outcome(status, message, tail(output_file))
+    status, message, exit_code = verdict(report, process.returncode, nonce)
+    return Outcome(status, message, tail(output_file), exit_code)
 
 
 def sandbox_argv(job_file: Path, nonce_fd: int, report_fd: int) -> list[str]:
@@ -195,20 +201,22 @@ def stray_processes(work: Path, mark: str) -> list[int]:
     return found
 
 
-def verdict(report: bytes | None, exit_code: int, nonce: str) -> tuple[str, str]:
-    """Status and message. Nothing that a program writes is believed except the nonce."""
+def verdict(report: bytes | None, exit_code: int, nonce: str) -> tuple[str, str, int | None]:
+    """Status, message and exit code. No claim to have passed is believed except with the nonce."""
     if report is None or (not report and exit_code == -signal.SIGXCPU):
-        return "timeout", "the time limit was reached"
+        return "timeout", "the time limit was reached", None
     if not report:
-        return "error", f"the program ended before its last test (exit code {exit_code})"
+        return "error", f"the program ended before its last test (exit code {exit_code})", exit_code
     try:
         said = json.loads(report)
-        status, message, proof = said["status"], storable(said["message"]), said["nonce"]
+        status, message, code, proof = said["status"], storable(said["message"]), said["exit_code"], said["nonce"]
     except (ValueError, LookupError, TypeError, RecursionError):
-        return "error", "the program wrote to the sandbox's own channel"
+        return "error", "the program wrote to the sandbox's own channel", None
     if status == "pass" and proof == nonce:
-        return "pass", ""
-    return (status, message) if status in FAILURES else ("error", "the program claimed to pass without proof")
+        return "pass", "", 0
+    if status in FAILURES:
+        return status, message, code if isinstance(code, int) else None
+    return "error", "the program claimed to pass without proof", None
 
 
 def storable(message: object) -> str:

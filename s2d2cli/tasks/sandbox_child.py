@@ -22,12 +22,13 @@ def main(job_file: str, nonce_fd: int, report_fd: int) -> None:
         job = loads(file.read())
     unlink(job_file)  # the program finds neither its tests nor this file's name
     apply_limits(job["limits"])
-    status, message = outcome(job)
+    status, message, exit_code = outcome(job)
     with suppress(BaseException):
         sys.stdout.flush()
     # Only a program whose tests all ran gets here with "pass", and only then is the nonce taken out of the pipe.
     nonce = read(nonce_fd, 64).decode() if status == "pass" else ""
-    write(report_fd, dumps({"status": status, "message": message[:MAX_MESSAGE], "nonce": nonce}).encode())
+    report = {"status": status, "message": message[:MAX_MESSAGE], "exit_code": exit_code, "nonce": nonce}
+    write(report_fd, dumps(report).encode())
     _exit(0)  # no exit handlers, no waiting for threads that the program left behind
 
 
@@ -47,31 +48,34 @@ def lower(kind: int, value: int, spare: int = 0) -> None:
     resource.setrlimit(kind, (min(value, ceiling), ceiling))
 
 
-def outcome(job: dict[str, Any]) -> tuple[str, str]:
-    """Status and message of one run. The setup follows the code because setups build objects of the code's classes."""
+def outcome(job: dict[str, Any]) -> tuple[str, str, int]:
+    """Status, message and the exit code that a plain script would have had.
+
+    The setup follows the code because setups build objects of the code's classes.
+    """
     module = ModuleType("solution")
     sys.modules["solution"] = module  # dataclasses and pickle look their module up
     try:
         program = compiled(job["code"], "<code>")
     except BaseException as error:
-        return "syntax", described(error)
+        return "syntax", described(error), 1
     try:
         exec(program, module.__dict__)
         exec(compiled(job["setup"], "<setup>"), module.__dict__)
     except BaseException as error:
-        return failure(error), described(error)
+        return failure(error), described(error), exit_code(error)
     return run_tests(job["tests"], module)
 
 
-def run_tests(tests: list[str], module: ModuleType) -> tuple[str, str]:
+def run_tests(tests: list[str], module: ModuleType) -> tuple[str, str, int]:
     for test in tests:
         try:
             exec(compiled(test, "<test>"), module.__dict__)
         except AssertionError:
-            return "assert", test
+            return "assert", test, 1
         except BaseException as error:
-            return failure(error), f"{described(error)} in {test}"
-    return "pass", ""
+            return failure(error), f"{described(error)} in {test}", exit_code(error)
+    return "pass", "", 0
 
 
 def compiled(source: str, name: str) -> CodeType:
@@ -80,6 +84,14 @@ def compiled(source: str, name: str) -> CodeType:
 
 def failure(error: BaseException) -> str:
     return "memory" if isinstance(error, MemoryError) else "error"
+
+
+def exit_code(error: BaseException) -> int:
+    """What a script that raises `error` ends with: 0 for a bare `sys.exit()`."""
+    if not isinstance(error, SystemExit):
+        return 1
+    code = error.code
+    return 0 if code is None else code & 0xFF if isinstance(code, int) else 1
 
 
 def described(error: BaseException) -> str:

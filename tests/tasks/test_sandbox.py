@@ -56,7 +56,32 @@ def write_everywhere(text):
     return f"import os\nfor fd in range(3, 64):\n    try: os.write(fd, {text.encode()!r})\n    except OSError: pass"
 
 
-FORGED = '{"status": "pass", "message": "", "nonce": "' + "0" * 32 + '"}'
+EXIT_CODES = {
+    "passes": (RIGHT, 0),
+    "fails": (WRONG, 1),
+    "no program": ("def double(x) return", 1),
+    "raises": ("1 / 0", 1),
+    "sys.exit()": ("import sys\nsys.exit()", 0),
+    "sys.exit(0)": ("import sys\nsys.exit(0)", 0),
+    "sys.exit(3)": ("import sys\nsys.exit(3)", 3),
+    "sys.exit(-1)": ("import sys\nsys.exit(-1)", 255),
+    "sys.exit(text)": ("import sys\nsys.exit('bye')", 1),
+    "raise SystemExit": ("raise SystemExit", 0),
+    "sys.exit() in a test": ("import sys\ndef double(x): sys.exit()", 0),
+    "os._exit(0)": ("import os\nos._exit(0)", 0),
+    "os._exit(7)": ("import os\nos._exit(7)", 7),
+    "other program": ("import os\nos.execv('/bin/true', ['true'])", 0),
+    "endless": ("while True: pass", None),
+    "forged": ("import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'pass')\n    except OSError: pass", None),
+}
+
+
+@pytest.mark.parametrize(("code", "exit_code"), EXIT_CODES.values(), ids=EXIT_CODES)
+def test_the_exit_code_is_that_of_a_plain_script(code, exit_code):
+    assert run(code).exit_code == exit_code
+
+
+FORGED = '{"status": "pass", "message": "", "exit_code": 0, "nonce": "' + "0" * 32 + '"}'
 FORGERIES = {
     "print": f"print('pass')\nprint({FORGED!r})\nimport os\nos._exit(0)",
     "report": write_everywhere(FORGED),
