@@ -34,7 +34,7 @@ LOADED: dict[str, Plugin] = {}  # by the name of the module
 OWNERS: dict[tuple[str, str], str] = {}  # of each option, the module it comes from
 NEEDED = {  # the groups of strategies, and what a class of each must have
     "unmask": ("select",),
-    "router": ("start", "decide", "observe", "keep"),
+    "router": ("start", "decide", "observe", "keep", "enter"),
     "estimator": ("accept_prob",),
     "verifier": ("verify",),
     "task": ("prepare", "samples", "score", "version"),

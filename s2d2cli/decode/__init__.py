@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from s2d2cli.config import DecodeConfig, RunConfig
 from s2d2cli.decode.drafters import SelfDrafter
 from s2d2cli.decode.estimators import AcceptanceEstimator
+from s2d2cli.decode.meter import Cost
 from s2d2cli.decode.observe import Observer, StepLog
 from s2d2cli.decode.rng import Uniforms
 from s2d2cli.decode.routers import Router
@@ -60,20 +61,31 @@ class Decoder:
         `uniforms` replaces the samples' own random streams, `observer` looks on (a `StepLog` records every decision).
         """
         if not requests:
-            return BatchResult([], 0.0, {}, 0)
-        self.check(model, requests)
-        session = Session(self, model, requests, uniforms)
-        session.observer = observer or session.observer
+            return BatchResult([], {}, Cost())
+        session = self.session(model, requests, uniforms=uniforms, observer=observer)
         for _ in session.run():
             pass
         return session.result
 
+    def session(
+        self,
+        model: ModelAdapter,
+        requests: Sequence[Request],
+        width: int | None = None,
+        uniforms: Uniforms | None = None,
+        observer: Observer | None = None,
+    ) -> Session:
+        """Requests to be decoded, at most `width` at once: `for generation in session.results()`."""
+        self.check(model, requests)
+        session = Session(self, model, requests, width, uniforms)
+        session.observer = observer or session.observer
+        return session
+
     def stream(self, model: ModelAdapter, request: Request) -> Iterator[list[int]]:
         """Yield the decided new ids from the left as they grow; `last` holds the result afterwards."""
-        self.check(model, [request])
-        session = Session(self, model, [request])
+        session = self.session(model, [request])
         for _ in session.run():
-            yield session.generations()[0].token_ids
+            yield session.generations([0])[0].token_ids
         self.last = session.result
         yield self.last.generations[0].token_ids
 

@@ -35,19 +35,26 @@ class Uniforms(Protocol):
     def rows(self, index_R: Tensor) -> Uniforms:
         """The numbers of some of the rows."""
 
+    def enter(self, index_R: Tensor, sample_ids: Sequence[str]) -> None:
+        """From now on these rows belong to these samples."""
+
 
 class SampleStreams:
-    """The numbers of a batch of samples."""
+    """The numbers of a batch of samples; rows that no sample has entered yet have a key of 0."""
 
-    def __init__(self, keys_B: Tensor) -> None:
-        self.keys_B = keys_B
+    def __init__(self, seed: int, keys_B: Tensor) -> None:
+        self.seed, self.keys_B = seed, keys_B
 
     @classmethod
-    def of(cls, seed: int, sample_ids: Sequence[str], device: torch.device) -> SampleStreams:
-        return cls(torch.tensor([stream_key(seed, name) for name in sample_ids], device=device))
+    def empty(cls, seed: int, rows: int, device: torch.device) -> SampleStreams:
+        return cls(seed, torch.zeros(rows, dtype=torch.long, device=device))
 
     def rows(self, index_R: Tensor) -> SampleStreams:
-        return SampleStreams(self.keys_B[index_R])
+        return SampleStreams(self.seed, self.keys_B[index_R])
+
+    def enter(self, index_R: Tensor, sample_ids: Sequence[str]) -> None:
+        keys = [stream_key(self.seed, name) for name in sample_ids]
+        self.keys_B[index_R] = torch.tensor(keys, device=self.keys_B.device)
 
     def draft(self, state: BlockState) -> Tensor:
         return self._uniform(state, DRAFT, state.positions_BL)

@@ -36,6 +36,9 @@ class Router(Protocol):
     def keep(self, index_R: Tensor) -> None:
         """From now on the batch has only these of its rows."""
 
+    def enter(self, index_R: Tensor) -> None:
+        """New samples take these rows: forget what was there."""
+
 
 class Stateless:
     """For routers that remember nothing."""
@@ -45,6 +48,8 @@ class Stateless:
     def observe(self, verified_B: Tensor, decided_B: Tensor, state: BlockState) -> None: ...
 
     def keep(self, index_R: Tensor) -> None: ...
+
+    def enter(self, index_R: Tensor) -> None: ...
 
 
 @register("router", "never")
@@ -186,6 +191,9 @@ class Hysteresis(Scored):
     def keep(self, index_R: Tensor) -> None:
         self.on_B = self.on_B[index_R]
 
+    def enter(self, index_R: Tensor) -> None:
+        self.on_B[index_R] = False
+
 
 @register("router", "ucb")
 @dataclass
@@ -220,7 +228,7 @@ class ContextualUCB:
 
     def decide(self, draft: DraftStep, state: BlockState) -> Tensor:
         if self.reset_per_block:
-            self.forget(state.block_step_B == 0)
+            self.enter(state.block_step_B == 0)
         self.time_B += state.active_B
         self.bucket_B11 = self.bucket_B(draft, state)[:, None, None].expand(-1, 1, 2)
         count_BA, total_BA = (table.gather(1, self.bucket_B11)[:, 0] for table in (self.count_BCA, self.total_BCA))
@@ -239,8 +247,9 @@ class ContextualUCB:
         self.count_BCA, self.total_BCA = self.count_BCA[index_R], self.total_BCA[index_R]
         self.time_B = self.time_B[index_R]
 
-    def forget(self, rows_B: Tensor) -> None:
-        self.count_BCA[rows_B], self.total_BCA[rows_B], self.time_B[rows_B] = 0, 0, 0
+    def enter(self, index_R: Tensor) -> None:
+        """Also takes a mask."""
+        self.count_BCA[index_R], self.total_BCA[index_R], self.time_B[index_R] = 0, 0, 0
 
     def bucket_B(self, draft: DraftStep, state: BlockState) -> Tensor:
         length, span_BL = state.block_length, draft.span_BL

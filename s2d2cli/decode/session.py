@@ -5,21 +5,24 @@ Axes: B rows, L block positions, T canvas positions.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from s2d2cli.decode.layout import Layout, host_ints
+from s2d2cli.decode.layout import Layout
+from s2d2cli.decode.meter import KINDS, OTHER, Meter
 from s2d2cli.decode.observe import Observer, Unobserved
 from s2d2cli.decode.rng import SampleStreams, Uniforms
 from s2d2cli.decode.sampling import Sampler
 from s2d2cli.decode.state import BlockState, Source, leading_count
-from s2d2cli.decode.trace import KINDS, BatchResult, Counts, Generation, Request, generations
+from s2d2cli.decode.trace import BatchResult, Generation, Request, generations
 from s2d2cli.decode.unmask import quota_B, reveal
 from s2d2cli.models.adapter import ModelAdapter
+from s2d2cli.models.cache import KVCache
 from s2d2cli.models.plan import ForwardPlan, Kind
 
 if TYPE_CHECKING:
@@ -27,68 +30,111 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """A batch on its way: state, cache and counts. `step` is the whole method, read from top to bottom."""
+    """A batch on its way, refilled from a queue. `step` is the whole method, read from top to bottom.
+
+    At most `width` requests are at work at once; when one is done the next one takes its row, so that rows do not idle.
+    """
 
     observer: Observer = Unobserved()
 
     def __init__(
-        self, decoder: Decoder, model: ModelAdapter, requests: Sequence[Request], uniforms: Uniforms | None = None
+        self,
+        decoder: Decoder,
+        model: ModelAdapter,
+        requests: Sequence[Request],
+        width: int | None = None,
+        uniforms: Uniforms | None = None,
     ) -> None:
         settings = decoder.settings
         self.decoder, self.model, self.requests = decoder, model, requests
-        self.live = list(range(len(requests)))  # the request of each row
+        self.queue = list(range(len(requests)))
+        self.live = self.queue[:width]  # the request of each row
+        self.working: list[int] = []  # the rows whose request is not done
         self.finished: dict[int, Generation] = {}
+        assert settings.block_length is not None and settings.max_new_tokens is not None
+        longest = max(len(request.prompt_ids) for request in requests) + settings.max_new_tokens
         length = settings.block_length
-        assert length is not None and settings.max_new_tokens is not None
-        self.state = new_state([r.prompt_ids for r in requests], settings.max_new_tokens, length, model)
-        num_positions = self.state.canvas_BT.shape[1]
+        num_positions = (-(-longest // length) + 1) * length  # one spare block for rows that are done
+        self.state = idle_state(len(self.live), num_positions, length, model)
         self.layout = Layout(settings.context, settings.commit == "pending", 1 + length, num_positions)
-        self.cache = model.new_cache(len(requests), num_positions, self.layout.scratch)
+        self.cache = model.new_cache(len(self.live), num_positions, self.layout.scratch)
         self.sampler = Sampler(settings.temperature, settings.top_k, settings.top_p)
-        self.uniforms = uniforms or SampleStreams.of(decoder.seed, [r.sample_id for r in requests], model.device)
+        self.uniforms = uniforms or SampleStreams.empty(decoder.seed, len(self.live), model.device)
         self.stop_S = torch.tensor(model.stop_ids, dtype=torch.long, device=model.device)
-        self.counts = Counts()
+        self.meter = Meter(model.device)
         decoder.router.start(self)
 
     @torch.inference_mode()
     def step(self) -> bool:
-        """Draft, maybe verify, reveal, move on. False when every row is finished."""
-        decoder, state = self.decoder, self.state
+        """Draft, maybe verify, reveal, move on. False when no request is at work."""
+        decoder, state, meter = self.decoder, self.state, self.meter
+        meter.start()
         draft = decoder.drafter.draft(self)
+        meter.lap(Kind.DRAFT)
         verify_B = decoder.router.decide(draft, state)
+        meter.lap(OTHER)
         verdict = decoder.verifier.verify(draft, self, verify_B)
+        meter.lap(Kind.VERIFY)
         commit = reveal(decoder.unmask, draft, verdict.commit, quota_B(state, draft, decoder.denoising_steps))
         self.observer.observe(self, draft, verdict, commit)
         state.write(commit)
         decoder.router.observe(verdict.verified_B, commit.mask_BL.sum(1), state)
         state.verified_B += verdict.verified_B
         self.finish_blocks()
-        return self.retire()
+        self.turn_over()
+        return bool(self.working)
 
     def run(self) -> Iterator[Session]:
         """Decode to the end, stopping after each step to be looked at."""
-        started = self.clock()
-        self.prefill()
+        self.admit(list(range(len(self.live))))
         while self.step():
             yield self
-        seconds = self.clock() - started
-        results = [self.finished[number] for number in range(len(self.requests))]
-        self.result = BatchResult(results, seconds, dict(self.counts.forwards), self.counts.query_rows)
+        results = [self.finished[number] for number in sorted(self.finished)]
+        self.result = BatchResult(results, dict(self.meter.forwards), self.meter.whole)
+
+    def results(self) -> Iterator[Generation]:
+        """Each request's result in the order in which they get done. What the caller does with it is not timed."""
+        given: set[int] = set()
+        for _ in chain(self.run(), [self]):
+            fresh = [number for number in self.finished if number not in given]
+            given.update(fresh)
+            yield from (self.finished[number] for number in fresh)
+
+    def admit_no_more(self) -> None:
+        """Let those at work finish, and leave the rest of the queue alone."""
+        self.queue = []
 
     @torch.inference_mode()
-    def prefill(self) -> None:
-        """Encode the prompts' whole blocks; what is left of a prompt opens the first decoded block."""
-        self.encode(Kind.PREFILL, self.state.active_B)
+    def admit(self, rows: list[int]) -> None:
+        """The next requests take these rows. The prompts' whole blocks are encoded; what is left of a prompt opens the
+        first decoded block."""
+        numbers, self.queue = self.queue[: len(rows)], self.queue[len(rows) :]
+        requests = [self.requests[number] for number in numbers]
+        index_R = torch.tensor(rows, device=self.model.device)
+        self.meter.start()
+        state = self.state.rows(index_R)
+        assert self.decoder.settings.max_new_tokens is not None
+        state.begin([request.prompt_ids for request in requests], self.decoder.settings.max_new_tokens)
+        self.encode(Kind.PREFILL, state, self.cache.window(index_R), state.active_B)
+        self.state.put(index_R, state)
+        self.uniforms.enter(index_R, [request.sample_id for request in requests])
+        self.decoder.router.enter(index_R)
+        for row, number in zip(rows, numbers, strict=True):
+            self.live[row] = number
+        self.working = sorted({*self.working, *rows})
+        self.meter.lap(Kind.PREFILL)
+        self.meter.enter(numbers)
 
-    def encode(self, kind: Kind, rows_B: Tensor) -> None:
-        plan = self.layout.encode(kind, self.state, rows_B)
+    def encode(self, kind: Kind, state: BlockState, cache: KVCache, rows_B: Tensor) -> None:
+        plan = self.layout.encode(kind, state, rows_B)
         if plan is not None:
-            self.forward(plan, rows_B & (self.state.encoded_B < self.state.start_B))
-            self.state.encoded_B = torch.where(rows_B, self.state.start_B, self.state.encoded_B)
+            self.meter.forward(plan, rows_B & (state.encoded_B < state.start_B), state.forwards_BK)
+            self.model.forward(plan, cache)
+            state.encoded_B = torch.where(rows_B, state.start_B, state.encoded_B)
 
     def forward(self, plan: ForwardPlan, rows_B: Tensor) -> Tensor:
-        """The one place where the model is called and forwards are counted; `rows_B` took part."""
-        self.counts.forward(plan, rows_B, self.state)
+        """Logits for the whole batch; `rows_B` take part."""
+        self.meter.forward(plan, rows_B, self.state.forwards_BK)
         return self.model.forward(plan, self.cache)
 
     def finish_blocks(self) -> None:
@@ -103,29 +149,39 @@ class Session:
         state.start_B = torch.where(full_B, state.block_end_B, state.start_B)
         state.block_step_B = torch.where(full_B, 0, state.block_step_B)
         if not self.layout.pending:
-            self.encode(Kind.COMMIT, full_B)
+            self.meter.lap(OTHER)
+            self.encode(Kind.COMMIT, state, self.cache, full_B)
+            self.meter.lap(Kind.COMMIT)
         state.active_B = state.active_B & ~done_B
 
-    def retire(self) -> bool:
-        """Is any row still at work? Once half of the rows are done, their results are put away and the rows dropped:
-        the others need not carry them."""
-        num_active = host_ints(self.state.active_B.sum())[0]
-        if 2 * num_active <= len(self.live):
-            for number, generation in zip(self.live, self.generations(), strict=True):
-                self.finished[number] = generation  # those that go on will be put away again
-            self.keep(self.state.active_B.nonzero()[:, 0])
-        return num_active > 0
+    def turn_over(self) -> None:
+        """Put away what is done and refill its rows. When the queue is empty and half of the rows are done they are
+        dropped: the others need not carry them."""
+        active = self.state.active_B.tolist()  # the wait for the device that ends a step
+        done = [row for row in self.working if not active[row]]
+        results = self.generations(done) if done else []
+        self.meter.lap(OTHER)
+        self.meter.charge(len(self.working))
+        self.working = [row for row in self.working if active[row]]
+        for row, generation in zip(done, results, strict=True):
+            self.finished[self.live[row]] = replace(generation, bill=self.meter.leave(self.live[row]))
+        if done and self.queue:
+            self.admit(done[: len(self.queue)])
+        elif done and 2 * len(self.working) <= len(self.live):
+            self.keep(torch.tensor(self.working, dtype=torch.long, device=self.model.device))
 
     def keep(self, index_R: Tensor) -> None:
-        self.live = [self.live[row] for row in index_R.tolist()]
+        self.live = [self.live[row] for row in self.working]
+        self.working = list(range(len(self.live)))
         self.state = self.state.rows(index_R)
         self.cache = self.cache.rows(index_R)
         self.uniforms = self.uniforms.rows(index_R)
         self.decoder.router.keep(index_R)
 
-    def generations(self) -> list[Generation]:
-        """What each row has so far."""
-        return generations([self.requests[number] for number in self.live], self.state, self.model.stop_ids)
+    def generations(self, rows: list[int]) -> list[Generation]:
+        """What these rows have so far."""
+        state = self.state.rows(torch.tensor(rows, dtype=torch.long, device=self.model.device))
+        return generations([self.requests[self.live[row]] for row in rows], state, self.model.stop_ids)
 
     def stop_position_B(self) -> Tensor:
         """Absolute position of the block's first generated stop token; far away when there is none."""
@@ -134,37 +190,23 @@ class Session:
         first_B = leading_count(~stop_BL)
         return torch.where(first_B < state.block_length, state.start_B + first_B, state.canvas_BT.shape[1])
 
-    def clock(self) -> float:
-        """Seconds, after the device has finished its work."""
-        if self.model.device.type == "cuda":
-            torch.cuda.synchronize(self.model.device)
-        return time.perf_counter()
 
-
-def new_state(prompts: Sequence[Sequence[int]], new_tokens: int, length: int, model: ModelAdapter) -> BlockState:
-    """The canvas: prompts at position 0, masks behind them, one spare block for rows that are finished."""
-    device = model.device
-    prompt_len_B = torch.tensor([len(prompt) for prompt in prompts], device=device)
-    end_B = prompt_len_B + new_tokens
-    longest = max(len(prompt) for prompt in prompts) + new_tokens
-    num_positions = (-(-longest // length) + 1) * length
-    canvas_BT = torch.full((len(prompts), num_positions), model.mask_id, device=device)
-    for row, prompt in enumerate(prompts):
-        canvas_BT[row, : len(prompt)] = torch.tensor(prompt, device=device)
-    is_prompt_BT = torch.arange(num_positions, device=device) < prompt_len_B[:, None]
-    zeros_B = torch.zeros_like(prompt_len_B)
+def idle_state(rows: int, num_positions: int, length: int, model: ModelAdapter) -> BlockState:
+    """Rows that no request has entered yet: canvases of masks."""
+    canvas_BT = torch.full((rows, num_positions), model.mask_id, device=model.device)
+    zeros_B = torch.zeros(rows, dtype=torch.long, device=model.device)
     return BlockState(
         canvas_BT=canvas_BT,
-        prompt_len_B=prompt_len_B,
-        end_B=end_B,
-        start_B=prompt_len_B // length * length,
-        encoded_B=zeros_B,
-        active_B=torch.ones_like(prompt_len_B, dtype=torch.bool),
+        prompt_len_B=zeros_B,
+        end_B=zeros_B.clone(),
+        start_B=zeros_B.clone(),
+        encoded_B=zeros_B.clone(),
+        active_B=torch.zeros_like(zeros_B, dtype=torch.bool),
         step_B=zeros_B.clone(),
         block_step_B=zeros_B.clone(),
         reveal_step_BT=torch.full_like(canvas_BT, -1, dtype=torch.int32),
-        source_BT=torch.where(is_prompt_BT, int(Source.PROMPT), int(Source.UNDECIDED)).to(torch.int8),
-        forwards_BK=torch.zeros(len(prompts), len(KINDS), dtype=torch.long, device=device),
+        source_BT=torch.full_like(canvas_BT, int(Source.UNDECIDED), dtype=torch.int8),
+        forwards_BK=torch.zeros(rows, len(KINDS), dtype=torch.long, device=model.device),
         verified_B=zeros_B.clone(),
         block_length=length,
         mask_id=model.mask_id,

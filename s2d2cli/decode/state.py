@@ -5,6 +5,7 @@ Axes: B rows, L positions of the current block, T canvas positions, V vocabulary
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import cached_property
@@ -101,6 +102,29 @@ class BlockState:
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         kept = {name: value[index_R] for name, value in values.items() if isinstance(value, Tensor)}
         return BlockState(**{**values, **kept})
+
+    def begin(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
+        """All rows start anew: prompts at position 0, masks behind them."""
+        device = self.canvas_BT.device
+        self.canvas_BT.fill_(self.mask_id)
+        for row, prompt in enumerate(prompts):
+            self.canvas_BT[row, : len(prompt)] = torch.tensor(prompt, device=device)
+        self.prompt_len_B = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        self.end_B = self.prompt_len_B + new_tokens
+        self.start_B = self.prompt_len_B // self.block_length * self.block_length
+        is_prompt_BT = torch.arange(self.canvas_BT.shape[1], device=device) < self.prompt_len_B[:, None]
+        self.source_BT = torch.where(is_prompt_BT, int(Source.PROMPT), int(Source.UNDECIDED)).to(torch.int8)
+        self.reveal_step_BT.fill_(-1)
+        self.active_B = torch.ones_like(self.active_B)
+        for counted in (self.encoded_B, self.step_B, self.block_step_B, self.forwards_BK, self.verified_B):
+            counted.zero_()
+
+    def put(self, index_R: Tensor, others: BlockState) -> None:
+        """The rows of `others` take the place of these."""
+        for f in fields(self):
+            mine = getattr(self, f.name)
+            if isinstance(mine, Tensor):
+                mine[index_R] = getattr(others, f.name)
 
     def write(self, commit: Commit) -> None:
         """Decide tokens; a decided token never changes."""

@@ -1,19 +1,12 @@
-"""What is asked of a decoder, what comes back, and what it cost.
-
-Axes: B rows, Q query tokens, K kinds of forward, T canvas positions.
-"""
+"""What is asked of a decoder, and what comes back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from torch import Tensor
-
+from s2d2cli.decode.meter import KINDS, Bill, Cost
 from s2d2cli.decode.state import BlockState, Source
-from s2d2cli.models.plan import ForwardPlan, Kind
-
-KINDS = list(Kind)
 
 
 @dataclass(frozen=True)
@@ -37,6 +30,7 @@ class Generation:
     drafted_steps: int
     verified: int  # steps that were verified
     accepted: int  # new tokens that were drafted and accepted; what lay behind the stop token does not count
+    bill: Bill = field(default=Bill(Cost(), 0.0), compare=False)  # depends on the company; the rest does not
 
 
 @dataclass(frozen=True)
@@ -44,23 +38,16 @@ class BatchResult:
     """A batch's generations and what they cost together. Seconds cover decoding only, prefill included."""
 
     generations: list[Generation]
-    seconds: float
     forwards: dict[str, int]  # of the whole batch, by kind
-    query_rows: int  # token rows sent through the model, padding included
+    cost: Cost
 
+    @property
+    def seconds(self) -> float:
+        return self.cost.total_s
 
-class Counts:
-    """What the whole batch cost; what a row cost is in the state."""
-
-    def __init__(self) -> None:
-        self.forwards = {kind.value: 0 for kind in KINDS}
-        self.query_rows = 0
-
-    def forward(self, plan: ForwardPlan, rows_B: Tensor, state: BlockState) -> None:
-        """One forward; `rows_B` took part in it."""
-        state.forwards_BK[:, KINDS.index(plan.kind)] += rows_B
-        self.forwards[plan.kind.value] += 1
-        self.query_rows += plan.tokens_BQ.numel()
+    @property
+    def query_rows(self) -> int:
+        return round(self.cost.query_rows)
 
 
 def generations(requests: Sequence[Request], state: BlockState, stop_ids: Sequence[int]) -> list[Generation]:

@@ -18,9 +18,13 @@ class KVCache:
     knows which positions hold final entries (`encoded_B`) and lets rows see no others.
     """
 
-    def __init__(self, keys_BTHD: list[Tensor], values_BTHD: list[Tensor], scratch: int) -> None:
+    def __init__(
+        self, keys_BTHD: list[Tensor], values_BTHD: list[Tensor], scratch: int, window_R: Tensor | None = None
+    ) -> None:
         self.keys_BTHD, self.values_BTHD, self.scratch = keys_BTHD, values_BTHD, scratch  # a tensor per layer
-        self.rows_B1 = torch.arange(len(keys_BTHD[0]), device=keys_BTHD[0].device)[:, None]
+        self.window_R = window_R  # the stored rows that this object works on; None: all
+        rows_B = torch.arange(len(keys_BTHD[0]), device=keys_BTHD[0].device) if window_R is None else window_R
+        self.rows_B1 = rows_B[:, None]
         self.slots_BQ = self.rows_B1
         self.extent = 0
 
@@ -35,6 +39,10 @@ class KVCache:
         keys, values = ([t[index_R] for t in stored] for stored in (self.keys_BTHD, self.values_BTHD))
         return KVCache(keys, values, self.scratch)
 
+    def window(self, index_R: Tensor) -> KVCache:
+        """Some of the rows, in the same memory: what is written here is in this cache."""
+        return KVCache(self.keys_BTHD, self.values_BTHD, self.scratch, index_R)
+
     def aim(self, slots_BQ: Tensor, extent: int) -> None:
         """Direct the next forward's writes, and let it see the first `extent` slots."""
         self.slots_BQ, self.extent = slots_BQ, extent
@@ -45,4 +53,5 @@ class KVCache:
 
     def _write(self, stored_BTHD: Tensor, new_BHQD: Tensor) -> Tensor:
         stored_BTHD[self.rows_B1, self.slots_BQ] = new_BHQD.transpose(1, 2)
-        return stored_BTHD[:, : self.extent].transpose(1, 2)
+        seen_BTHD = stored_BTHD[:, : self.extent]
+        return (seen_BTHD if self.window_R is None else seen_BTHD[self.window_R]).transpose(1, 2)

@@ -129,6 +129,9 @@ class ReplayUniforms:
         self.others = self.others.rows(index_R)
         return self
 
+    def enter(self, index_R, sample_ids):
+        self.others.enter(index_R, sample_ids)
+
     def draft(self, state):
         uniform_BL = self.others.draft(state)
         if self.row is not None and state.active_B[self.row]:

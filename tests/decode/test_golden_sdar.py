@@ -27,7 +27,7 @@ def run_case(model, case: dict, commit: str, prompts: list[list[int]], row: int)
     model.stop_ids = tuple(stop)
     model.never_offered = []  # the published code offers the mask token, at some 1e-4 here: enough to shift a draw
     requests = [Request(f"{case['name']}/{number}", prompt) for number, prompt in enumerate(prompts)]
-    streams = SampleStreams.of(0, [request.sample_id for request in requests], model.device)
+    streams = SampleStreams.empty(0, len(requests), model.device)
     uniforms = ReplayUniforms(case["uniforms"], row, streams)
     result = case_decoder(case, commit).generate(model, requests, uniforms)
     return result.generations[row], uniforms.exhausted()

@@ -78,17 +78,24 @@ def models(golden_model):
     return found
 
 
-prompts = st.lists(st.lists(st.integers(0, 317), min_size=1, max_size=20), min_size=1, max_size=3)
+prompts = st.lists(st.lists(st.integers(0, 317), min_size=1, max_size=20), min_size=1, max_size=5)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(decoder=decoders(), prompts=prompts, stop_ids=st.sets(st.integers(0, 317), max_size=60), which=st.integers(0, 2))
-def test_every_run_keeps_its_promises(models, decoder, prompts, stop_ids, which):
+@given(
+    decoder=decoders(),
+    prompts=prompts,
+    width=st.integers(1, 3),
+    stop_ids=st.sets(st.integers(0, 317), max_size=60),
+    which=st.integers(0, 2),
+)
+def test_every_run_keeps_its_promises(models, decoder, prompts, width, stop_ids, which):
     model = copy.copy(models[which])
     model.stop_ids = tuple(stop_ids)
-    session = Session(decoder, model, [Request(str(i), prompt) for i, prompt in enumerate(prompts)])
-    seen = {number: list(prompt) for number, prompt in enumerate(prompts)}
+    session = Session(decoder, model, [Request(str(i), prompt) for i, prompt in enumerate(prompts)], width)
+    seen = {number: list(prompt) for number, prompt in enumerate(prompts[:width])}
     for _ in session.run():
+        assert len(session.live) <= width and (not session.queue or len(session.working) == width), "a row is idle"
         canvases = dict(zip(session.live, session.state.canvas_BT.tolist(), strict=True))
         for number in list(seen):
             if number in session.finished and number not in canvases:
@@ -96,6 +103,10 @@ def test_every_run_keeps_its_promises(models, decoder, prompts, stop_ids, which)
                 check_progress(seen.pop(number), canvases[number], model.mask_id, at_work=False)
         for row, number in enumerate(session.live):
             at_work = bool(session.state.active_B[row])
+            if number not in seen and at_work:  # it has just entered
+                seen[number] = canvases[number]
+                assert not session.finished.get(number)
+                continue
             check_progress(seen[number], canvases[number], model.mask_id, at_work)
             seen[number] = canvases[number]
     for prompt, generation in zip(prompts, session.result.generations, strict=True):

@@ -8,7 +8,7 @@ import torch
 from s2d2cli.decode import sampling
 from s2d2cli.decode.rng import SampleStreams, stream_key
 from s2d2cli.decode.sampling import Sampler, invert_cdf, residual_probs
-from s2d2cli.decode.session import new_state
+from s2d2cli.decode.session import idle_state
 from s2d2cli.decode.state import leading_count
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0, -1.0, -torch.inf], [0.0, 0.0, 0.0, 3.0, -torch.inf]])
@@ -64,12 +64,20 @@ def test_slicing_changes_nothing(monkeypatch):
 
 @pytest.fixture
 def state(golden_model):
-    return new_state([[1, 2], [3]], 60, 32, golden_model)
+    state = idle_state(2, 96, 32, golden_model)
+    state.begin([[1, 2], [3]], 60)
+    return state
+
+
+def streams_of(seed: int, names: list[str], model) -> SampleStreams:
+    streams = SampleStreams.empty(seed, len(names), model.device)
+    streams.enter(torch.arange(len(names)), names)
+    return streams
 
 
 def test_streams_are_uniform_and_independent(golden_model, state):
     """10,000 and more numbers: means and correlations within five standard errors, all distinct, all in [0, 1)."""
-    streams = SampleStreams.of(0, ["a", "b"], golden_model.device)
+    streams = streams_of(0, ["a", "b"], golden_model)
     rows = []
     for step in range(160):
         state.step_B[:] = step
@@ -90,9 +98,9 @@ def test_streams_are_uniform_and_independent(golden_model, state):
 
 def test_streams_depend_on_seed_and_sample_alone(golden_model, state):
     def numbers(seed, names):
-        return SampleStreams.of(seed, names, golden_model.device).draft(state)
+        return streams_of(seed, names, golden_model).draft(state)
 
-    assert torch.equal(numbers(0, ["a", "b"])[1], SampleStreams.of(0, ["b", "b"], golden_model.device).draft(state)[1])
+    assert torch.equal(numbers(0, ["a", "b"])[1], streams_of(0, ["b", "b"], golden_model).draft(state)[1])
     assert not torch.equal(numbers(0, ["a", "b"]), numbers(1, ["a", "b"]))
     assert stream_key(0, "a") != stream_key(0, "b")
     assert stream_key(1, "1/a") != stream_key(11, "/a")
