@@ -35,8 +35,10 @@ class DataSource:
     """Where the rows came from, precisely enough to tell two versions of a data set apart."""
 
     origin: str  # a path, or hub id@revision
-    sha256: str
+    sha256: str  # of the file; of all rows where there is none
     rows: int
+    content: str = ""  # digest of the fields that the task reads: a file and a hub copy with equal rows have equal ones
+    published: bool | None = None  # whether the content is the published set's; None: it does not claim to be
 
 
 class Task(Protocol):

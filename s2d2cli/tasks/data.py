@@ -1,12 +1,20 @@
-"""Rows of a benchmark: from a JSONL file, from the package, or from the Hugging Face hub."""
+"""Rows of a benchmark: from a file, from the package, or from the Hugging Face hub.
+
+A file is known by its sha256. A hub copy of it has other bytes, so the content of both (the fields that the task reads)
+has a digest too: equal rows have equal ones, wherever they come from.
+"""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
+import logging
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,11 +27,27 @@ PACKAGE_PREFIX = "package:"
 # Published files, by the name they are known under. A file with such a name must be that file.
 KNOWN_SHA256 = {
     "gsm8k_test.jsonl": "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14",
+    "HumanEval.jsonl": "1d49078ba3e2b196b9344535bef34a43021f038fad9561d6ee7c53450609a6a2",
+    "HumanEval.jsonl.gz": "b796127e635a67f93fb35c04f4cb03cf06f38c8072ee7cee8833d7bee06979ef",
     "mbpp.jsonl": "ccf64ceae9c5403bf50a044cb6d505bfd2a2963ee58338ba268fd65beab92a9f",
+    "sanitized-mbpp.json": "7fec016546acaee11dbe14f9f0bb670e59f41919f7b522a59fba34871da78551",
     "ifeval_input_data.jsonl": "67ffeee0fcb87c317c5b08a2de85557b4a7e96ada6178aa645b4954fe4b53d49",
 }
 
+# Where the hub has published sets, and the digests of their content in the published files (`digest_of_content`).
+HUB_COPIES = ("openai/gsm8k", "openai/openai_humaneval", "google-research-datasets/mbpp", "google/IFEval")
+PUBLISHED_CONTENT = {
+    "51b901a6559b123df91167acbe3ed6d6d5d404ee6fa0773a4da19fd9d44c767a": "GSM8K, test",
+    "f4a01b6815fecf524379f4b777552145b04c290dceaadb3d6d1a5b3808bf856b": "HumanEval",
+    "b743ca408766445442ce62af9d5fef429f5b09b339cf2e702ededdd54776d252": "MBPP",
+    "5ce5b5d1593b3ea52ea7dcd5218aa052cae5c2e4e937a4f63b72b9af83d6a600": "MBPP, test (task ids 11 to 510)",
+    "8f1c86d1c10135c299d5c3a7bb7abee860f2ff032bdf77758c75b717567ac6f6": "MBPP sanitized",
+    "7c89d8091f71973bdc82f0066d97c8fcfacbb899e9c218c786d6810e1166fbf8": "MBPP sanitized, test",
+    "ab5aa137ad7b1e0f647390281b517f3ea93a12cc8870ee76513252ec6d6881e6": "IFEval",
+}
+
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w.-]+)?")
+FILE_ENDINGS = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 
 Row = dict[str, Any]
 
@@ -34,6 +58,7 @@ class Rows:
 
     rows: list[Row]
     source: DataSource
+    places: list[str] = field(default_factory=list)  # of each row, for errors about it: "FILE, line 3"
 
 
 @dataclass(frozen=True)
@@ -46,14 +71,17 @@ class Hub:
 
 def load(data: str, fields: Mapping[str, type], hub: Hub) -> Rows:
     """The rows that `data` names: a file, or a part of a hub data set given as `id` or `id@revision`."""
-    if HUB_ID.fullmatch(data) and not data.endswith((".json", ".jsonl")) and not Path(data).exists():
+    if HUB_ID.fullmatch(data) and not data.endswith(FILE_ENDINGS) and not Path(data).exists():
         dataset, _, revision = data.partition("@")
         return load_hub(dataset, hub, revision or None, fields)
     return load_file(data, fields)
 
 
 def load_file(data: str, fields: Mapping[str, type]) -> Rows:
-    """The rows of a JSONL file; `package:NAME` is a file that ships with s2d2. Every row must have `fields`."""
+    """The rows of a JSONL file or a JSON array, either perhaps gzipped; `package:NAME` is a file that ships with s2d2.
+
+    Every row must have `fields`.
+    """
     path = locate(data)
     content = read(path)
     digest = hashlib.sha256(content).hexdigest()
@@ -63,11 +91,22 @@ def load_file(data: str, fields: Mapping[str, type]) -> Rows:
             f"{path} must be the published file with sha256 {expected}, its sha256 is {digest}; "
             f"fetch it again, or rename it if it was changed on purpose"
         )
-    rows = [parse_row(line, f"{path}, line {number}", fields) for number, line in numbered_lines(content, path)]
-    if not rows:
-        raise TaskDataError(f"{path} must hold at least one row, it is empty; check the path")
     origin = data if data.startswith(PACKAGE_PREFIX) else str(path)
-    return Rows(rows, DataSource(origin, digest, len(rows)))
+    placed = list(placed_rows(text_of(content, path), str(path)))
+    return checked(placed, fields, DataSource(origin, digest, len(placed)))
+
+
+def checked(placed: list[tuple[str, Any]], fields: Mapping[str, type], source: DataSource) -> Rows:
+    """The rows, each of which must have `fields`; the source also says whether they are those of a published set."""
+    if not placed:
+        raise TaskDataError(f"{source.origin} must hold at least one row, it is empty; check the path")
+    for place, row in placed:
+        check_row(row, place, fields)
+    rows = [dict(row) for _, row in placed]
+    content = digest_of_content(rows, fields)
+    known = source.origin.partition("@")[0] in HUB_COPIES
+    published = True if content in PUBLISHED_CONTENT else False if known else None
+    return Rows(rows, replace(source, content=content, published=published), [place for place, _ in placed])
 
 
 def locate(data: str) -> Path:
@@ -85,34 +124,55 @@ def read(path: Path) -> bytes:
         ) from error
 
 
-def numbered_lines(content: bytes, path: Path) -> list[tuple[int, str]]:
+def text_of(content: bytes, path: Path) -> str:
+    """The file as text; a byte order mark before it is none of its text."""
     try:
-        text = content.decode("utf-8")
+        plain = gzip.decompress(content) if path.suffix == ".gz" else content
+        return plain.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise TaskDataError(
             f"{path} must be a text file in UTF-8, byte {error.start} is not; check the path"
         ) from error
-    return [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    except (OSError, EOFError, zlib.error) as error:
+        raise TaskDataError(f"{path} must be a whole gzip file, as its name says ({error}); fetch it again") from error
 
 
-def parse_row(line: str, where: str, fields: Mapping[str, type]) -> Row:
+def placed_rows(text: str, path: str) -> Iterator[tuple[str, Any]]:
+    """Each row with where it stands: the lines of a JSONL file, or the items of a JSON array."""
+    if text.lstrip().startswith("["):
+        array = parsed(text, path, "what begins with [ must be one JSON array; is this a JSON file?")
+        yield from ((f"{path}, row {number}", row) for number, row in enumerate(array, start=1))
+        return
+    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: JSON strings may hold U+2028 as it is
+        if line.strip():
+            place = f"{path}, line {number}"
+            yield place, parsed(line, place, "every line must be one JSON object; is this a JSONL file?")
+
+
+def parsed(text: str, place: str, what_must_hold: str) -> Any:
     try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise TaskDataError(f"{where}: every line must be one JSON object ({error}); is this a JSONL file?") from error
-    check_fields(row, where, fields)
-    return dict(row)
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        rule, _, question = what_must_hold.partition("; ")
+        raise TaskDataError(f"{place}: {rule} ({error}); {question}") from error
 
 
-def check_fields(row: Any, where: str, fields: Mapping[str, type]) -> None:
-    """Refuse a row that lacks a field or has another type in it."""
+def check_row(row: Any, place: str, fields: Mapping[str, type]) -> None:
+    """Refuse a row that lacks a field, has another type in it, or holds text that no file and no tokenizer takes."""
     present = row if isinstance(row, dict) else {}
     for name, kind in fields.items():
         if not isinstance(present.get(name), kind):
             raise TaskDataError(
-                f"{where}: a row must have '{name}' ({kind.__name__}), it has {', '.join(present) or 'no fields'}; "
+                f"{place}: a row must have '{name}' ({kind.__name__}), it has {', '.join(present) or 'no fields'}; "
                 f"is this file of another benchmark?"
             )
+    try:
+        json_line(row).encode()
+    except UnicodeEncodeError as error:
+        raise TaskDataError(
+            f"{place}: a row must be Unicode text, this one holds half a surrogate pair, "
+            f"{error.object[error.start]!r}; remove it"
+        ) from error
 
 
 def load_hub(dataset: str, hub: Hub, revision: str | None, fields: Mapping[str, type]) -> Rows:
@@ -120,30 +180,57 @@ def load_hub(dataset: str, hub: Hub, revision: str | None, fields: Mapping[str, 
     try:
         from datasets import load_dataset
 
-        table = load_dataset(dataset, hub.config, split=hub.split, revision=revision)
-    except (ImportError, OSError, ValueError) as error:
+        with errors_only("huggingface_hub"):  # it would print each of its attempts; what came of them is said here
+            table = load_dataset(dataset, hub.config, split=hub.split, revision=revision)
+        rows = [dict(row) for row in table]
+    except Exception as error:  # no address, no such part, a loading script: each library has its own kinds
         reason = " ".join(str(error).split())
         raise TaskDataError(
-            f"the data set {dataset} ({hub.config}, {hub.split}) must come from the Hugging Face hub, which failed ({reason}); "
-            f"go online once, or give a local file as task.data=PATH.jsonl"
+            f"the data set {dataset} ({hub.config}, {hub.split}) must come from the Hugging Face hub, "
+            f"which failed ({reason}); go online once, or give a local file as task.data=PATH.jsonl"
         ) from error
-    rows = [dict(row) for row in table]
-    origin = f"{dataset}@{revision or resolved_revision(table.info.download_checksums)}"
-    for index, row in enumerate(rows):
-        check_fields(row, f"{origin}, row {index}", fields)
-    return Rows(rows, DataSource(origin, digest_of_rows(rows), len(rows)))
+    commit = resolved_revision(table.info.download_checksums)
+    origin = f"{dataset}@{commit or revision or 'unknown'}"
+    placed = [(f"{origin}, row {number}", row) for number, row in enumerate(rows, start=1)]
+    return checked(placed, fields, DataSource(origin, digest_of_rows(rows), len(rows)))
 
 
-def resolved_revision(download_checksums: dict[str, Any] | None) -> str:
-    """The commit that `datasets` fetched: it stands in the addresses of the downloaded files."""
+@contextmanager
+def errors_only(name: str) -> Iterator[None]:
+    """A library's warnings are not printed meanwhile."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def resolved_revision(download_checksums: dict[str, Any] | None) -> str | None:
+    """The commit that `datasets` fetched: it stands in the addresses of the files. Unlike a tag, it cannot move."""
     found = re.search(r"@([0-9a-f]{40})/", " ".join(download_checksums or ()))
-    return found.group(1) if found else "unknown"
+    return found.group(1) if found else None
+
+
+def json_line(row: Any) -> str:
+    return json.dumps(row, sort_keys=True, ensure_ascii=False, default=str) + "\n"
 
 
 def digest_of_rows(rows: list[Row]) -> str:
     """A hub data set has no single file: hash its rows as JSON lines with sorted keys."""
-    lines = (json.dumps(row, sort_keys=True, ensure_ascii=False) + "\n" for row in rows)
-    return hashlib.sha256("".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256("".join(map(json_line, rows)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def digest_of_content(rows: list[Row], fields: Mapping[str, type]) -> str:
+    """The digest of the rows' fields that a task reads. Table formats fill up with null, which is no content."""
+    return digest_of_rows([without_null({name: row[name] for name in fields}) for row in rows])
+
+
+def without_null(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_null(item) for key, item in value.items() if item is not None}
+    return [without_null(item) for item in value] if isinstance(value, list) else value
 
 
 def check_unique(ids: list[str], source: DataSource) -> None:
