@@ -96,6 +96,7 @@ class RunConfig:
     threads: int = 0  # CPU threads; 0 chooses by the model's size, see models/__init__.py
     seed: int = 0
     limit: int | None = None
+    repeats: int = 1  # how often each sample is decoded, each time with random numbers of its own
     batch_size: int = 8
     results: str = "results"
 
@@ -170,6 +171,16 @@ def names_of(group: str) -> list[str]:
         return options(group)
 
 
+def strategy(group: str, name: str) -> type:
+    """The class behind `group=name`."""
+    found = ConfigStore.instance().repo.get(group, {}).get(f"{name}.yaml")
+    if found is None:
+        raise ConfigError(f"no {group}={name} in this version of s2d2, and no plugin that brings it was loaded")
+    cls = OmegaConf.get_type(found.node)
+    assert cls is not None
+    return cls
+
+
 def complete(config: RunConfig) -> None:
     """Fill in what follows from other settings, so that the record shows the value that was used."""
     decode = config.decode
@@ -212,11 +223,17 @@ def validate(config: RunConfig) -> None:
     )
     require(config.batch_size >= 1, f"batch_size must be at least 1, got {config.batch_size}")
     require(config.limit is None or config.limit >= 1, f"limit must be at least 1 or left out, got {config.limit}")
+    require(config.repeats >= 1, f"repeats must be at least 1, got {config.repeats}")
     require(bool(config.results.strip()), f"results must name a folder, got {config.results!r}")
     for group in STRATEGY_GROUPS:
         check = getattr(getattr(config, group), "validate", None)
         if check is not None:
             check()
+    require(
+        config.repeats == 1 or "seed" not in without_effect(config),
+        f"repeats={config.repeats} needs a decoder that draws at random, and this one gives the same answer each time; "
+        f"set decode.temperature above 0, or leave repeats out",
+    )
 
 
 def require(holds: bool, sentence: str) -> None:

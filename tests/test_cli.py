@@ -342,17 +342,17 @@ def test_interrupted_sweep(s2d2, monkeypatch):
     import signal
 
     doubles.use(monkeypatch)
-    usual = doubles.EchoDecoder.generate
+    usual = doubles.EchoSession.batch
     handler = signal.getsignal(signal.SIGINT)  # ignored, where the tests run as a background job of a script
 
-    def generate(self, model, requests, observer=None):
-        if len(self.calls) == 1:
+    def batch(self, requests):
+        if len(self.decoder.calls) == 1:
             os.kill(os.getpid(), signal.SIGINT)
-        return usual(self, model, requests)
+        return usual(self, requests)
 
-    monkeypatch.setattr(doubles.EchoDecoder, "generate", generate)
+    monkeypatch.setattr(doubles.EchoSession, "batch", batch)
     assert s2d2("sweep", WARM, "task=echo", "seed=1,2", "batch_size=2") == 130
-    assert "stopping after this batch" in s2d2.err and "started, 2 of 6 samples" in s2d2.out
+    assert "finishing the samples in hand" in s2d2.err and "started, 2 of 6 samples" in s2d2.out
     assert signal.getsignal(signal.SIGINT) is handler
 
 

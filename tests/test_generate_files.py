@@ -27,15 +27,15 @@ def texts() -> list[str]:
 
 
 def interrupt(monkeypatch, after: int, error: type[BaseException] = KeyboardInterrupt) -> None:
-    usual = doubles.EchoDecoder.generate
+    usual = doubles.EchoSession.batch
 
-    def generate(self, model, requests, observer=None):
-        if len(self.calls) == after:
+    def batch(self, requests):
+        if len(self.decoder.calls) == after:
             raise error
-        return usual(self, model, requests, observer)
+        return usual(self, requests)
 
     doubles.use(monkeypatch)
-    monkeypatch.setattr(doubles.EchoDecoder, "generate", generate)
+    monkeypatch.setattr(doubles.EchoSession, "batch", batch)
 
 
 def test_a_failed_start_leaves_no_file(three, monkeypatch):

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 import s2d2cli
-from s2d2cli.cli import arness, evaluate, generate, report, sweep
+from s2d2cli.cli import again, arness, compare, evaluate, generate, report, sweep
 from s2d2cli.errors import S2D2Error
 
 app = typer.Typer(
@@ -23,7 +23,17 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate.generate, evaluate.eval_, sweep.sweep, arness.arness, report.report):
+COMMANDS = (
+    generate.generate,
+    evaluate.eval_,
+    sweep.sweep,
+    arness.arness,
+    report.report,
+    compare.compare,
+    again.score,
+    again.reproduce,
+)
+for command in COMMANDS:
     app.command(command.__name__.rstrip("_"))(command)
 
 

@@ -136,7 +136,7 @@ def open_log(path: Path | None, config: RunConfig, goes_on: bool = False) -> Tra
 def write_rows(
     config: RunConfig, conversations: Sequence[Conversation], output: Path | None, trace: Path | None
 ) -> None:
-    """An answer per line, as soon as its batch is decoded."""
+    """An answer per line, in the order of the prompts."""
     if output is None:
         write_answers(config, conversations, sys.stdout, open_log(trace, config))
         return
@@ -158,10 +158,10 @@ def write_answers(
     from s2d2cli.runs.prompts import Tally, answers
 
     tally = Tally()
-    for result, found in answers(*load(config), conversations, config.batch_size, log):
-        file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found))
+    for generation, found in answers(*load(config), conversations, config.batch_size, log):
+        file.write(json.dumps(found, ensure_ascii=False) + "\n")
         file.flush()
-        tally.add(result)
+        tally.add(generation)
     typer.echo(tally, err=True)
 
 
@@ -190,10 +190,10 @@ def answer(config: RunConfig, conversation: Conversation, as_json: bool, log: Tr
         stream(model, decoder, conversation)
         return
     tally = Tally()
-    for result, found in answers(model, decoder, [conversation], 1, log):
-        tally.add(result)
-        extra = {"seconds": result.seconds, "model": config.model.name, "decoder": config.decoder}
-        typer.echo(json.dumps(found[0] | extra, ensure_ascii=False) if as_json else found[0]["text"])
+    for generation, found in answers(model, decoder, [conversation], 1, log):
+        tally.add(generation)
+        extra = {"seconds": tally.seconds, "model": config.model.name, "decoder": config.decoder}
+        typer.echo(json.dumps(found | extra, ensure_ascii=False) if as_json else found["text"])
     typer.echo(tally, err=True)
 
 
@@ -206,9 +206,10 @@ def stream(model: ModelAdapter, decoder: Decoder, conversation: Conversation) ->
         typer.echo(piece, nl=False)
     typer.echo()
     tally = Tally()
-    tally.add(decoder.last)
+    generation = decoder.last.generations[0]
+    tally.add(generation)
     typer.echo(tally, err=True)
-    return model.text(decoder.last.generations[0].token_ids)
+    return model.text(generation.token_ids)
 
 
 def talk(config: RunConfig, style: Style, trace: Path | None) -> None:

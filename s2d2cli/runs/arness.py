@@ -25,6 +25,7 @@ from s2d2cli.config import RunConfig
 from s2d2cli.decode import Generation, Request, build_decoder
 from s2d2cli.models import load_model
 from s2d2cli.runs.progress import progress
+from s2d2cli.runs.rows import prompt_of
 
 KS = (1, 2, 3, 4)
 SHUFFLES = 32
@@ -118,15 +119,14 @@ def of_run(config: RunConfig) -> Measured:
     config.task.prepare(True)  # nothing that the model writes is run here
     samples = config.task.samples(config.limit)
     model, decoder = load_model(config), build_decoder(config)
-    requests = [Request(sample.id, model.encode(model.chat_prompt(sample.messages))) for sample in samples]
-    decoder.check(model, requests)
-    generations = []
+    requests = [Request(sample.id, model.encode(prompt_of(model, sample))) for sample in samples]
+    found: dict[str, Generation] = {}
     with progress(len(requests), 0) as shown:
-        for start in range(0, len(requests), config.batch_size):
-            batch = requests[start : start + config.batch_size]
-            generations += decoder.generate(model, batch).generations
-            shown.advance(len(batch))
+        for generation in decoder.session(model, requests, config.batch_size).results():
+            found[generation.sample_id] = generation
+            shown.advance(1)
     assert config.decode.block_length is not None
+    generations = [found[request.sample_id] for request in requests]
     return measure(requests, generations, config.decode.block_length, config.router.kind)
 
 

@@ -6,8 +6,10 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
 import torch
@@ -40,6 +42,21 @@ def placed(model: Any) -> dict[str, Any]:
     """Where the model's weights ended up, and in which number format."""
     device = torch.device(model.device)
     return {"device": device.type, "dtype": str(model.dtype).removeprefix("torch.")}
+
+
+def watch_memory(device: torch.device) -> None:
+    """From here on the GPU's peak is counted anew; that of a process cannot be."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_memory(device: torch.device, earlier: dict[str, Any] | None) -> dict[str, Any]:
+    """The most memory in use at once, weights included: of the GPU, or of this process on a CPU. A run that went on
+    keeps its highest."""
+    on_gpu = device.type == "cuda"
+    kilobytes = 1 if sys.platform == "darwin" else 1024
+    here = torch.cuda.max_memory_allocated(device) if on_gpu else getrusage(RUSAGE_SELF).ru_maxrss * kilobytes
+    return {"peak_bytes": max(here, (earlier or {}).get("peak_bytes", 0)), "of": "gpu" if on_gpu else "process"}
 
 
 def planned(config: RunConfig) -> dict[str, Any]:

@@ -6,26 +6,37 @@ The same command again goes on where the last one stopped: finished samples are 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from s2d2cli import plugins
 from s2d2cli.config import RunConfig, record, run_id
-from s2d2cli.decode import Decoder, Request, StepLog, build_decoder
+from s2d2cli.decode import Request, StepLog, build_decoder
 from s2d2cli.effect import without_effect
 from s2d2cli.errors import CheckpointError, TaskDataError
 from s2d2cli.models import load_model, pick_device
 from s2d2cli.models.adapter import ModelAdapter
 from s2d2cli.runs import store
-from s2d2cli.runs.environment import UNKNOWN, differences, environment, model_files, placed, planned
+from s2d2cli.runs.environment import (
+    UNKNOWN,
+    differences,
+    environment,
+    model_files,
+    peak_memory,
+    placed,
+    planned,
+    watch_memory,
+)
 from s2d2cli.runs.interrupt import stop_signal
 from s2d2cli.runs.progress import progress
-from s2d2cli.runs.rows import judged, rows_of
+from s2d2cli.runs.rows import Attempt, Prompt, attempts, judged, prompt_of, prompts, row_of
 from s2d2cli.runs.summary import summarise
 from s2d2cli.runs.trace import TraceFile, open_trace
-from s2d2cli.tasks.base import DataSource, Sample, Task
+from s2d2cli.runs.verification import estimates
+from s2d2cli.tasks.base import DataSource, Task
 
 
 def model_key(config: RunConfig) -> str:
@@ -54,7 +65,7 @@ class Run:
 
     config: RunConfig
     folder: store.RunFolder
-    samples: list[Sample]
+    attempts: list[Attempt]
     rows: dict[str, dict[str, Any]]
     record: dict[str, Any]
     interrupted: bool = False
@@ -65,8 +76,8 @@ class Run:
         task: Task = self.config.task
         return task
 
-    def todo(self) -> list[Sample]:
-        return [sample for sample in self.samples if sample.id not in self.rows]
+    def todo(self) -> list[Attempt]:
+        return [attempt for attempt in self.attempts if attempt.id not in self.rows]
 
     def keep(self, row: dict[str, Any]) -> None:
         self.folder.append(row)
@@ -74,10 +85,11 @@ class Run:
 
     def note(self, **entries: Any) -> None:
         """Bring run.json up to date with the rows and these entries."""
-        ours = [self.rows[sample.id] for sample in self.samples if sample.id in self.rows]
+        ours = [self.rows[attempt.id] for attempt in self.attempts if attempt.id in self.rows]
         self.record.update(summarise(ours) | entries)
         if self.todo():  # the shortest prompts come first, so no interval says how far off this accuracy is
-            self.record["interval"] = None
+            for share in (self.record, *self.record["measures"].values()):
+                share["interval"] = None
         self.folder.write(self.record)
 
 
@@ -122,23 +134,23 @@ def evaluate(
     """
     source = config.task.prepare(allow_code_execution)
     pick_device(config.device)  # a device that is not there leaves no run behind
-    samples = config.task.samples(config.limit)
     folder = store.folder_of(config)
     with folder.locked():
-        run = begin(config, folder, samples, source)
-        resumed = len(samples) - len(run.todo())
+        run = begin(config, folder, source)
+        resumed = len(run.attempts) - len(run.todo())
         trace_file = open_trace(trace, config, goes_on=bool(run.rows)) if trace and run.todo() else None
         with recorded(run):
             rescore(run)
             if run.todo():
                 decode(run, models, trace_file)
             run.note(status="started" if run.todo() else "success", error=None)
-        return Outcome(run.record, folder.path, run.interrupted, resumed, len(samples) - len(run.todo()) - resumed)
+        decoded = len(run.attempts) - len(run.todo()) - resumed
+        return Outcome(run.record, folder.path, run.interrupted, resumed, decoded)
 
 
-def begin(config: RunConfig, folder: store.RunFolder, samples: list[Sample], source: DataSource) -> Run:
+def begin(config: RunConfig, folder: store.RunFolder, source: DataSource) -> Run:
     """The record on disk from an earlier call, or a new one."""
-    data = {"origin": source.origin, "sha256": source.sha256, "rows": source.rows, "task_version": config.task.version}
+    chosen = attempts(config.task.samples(config.limit), config.repeats)
     fresh = {
         "schema": store.SCHEMA,
         "run_id": run_id(config),
@@ -149,10 +161,12 @@ def begin(config: RunConfig, folder: store.RunFolder, samples: list[Sample], sou
         "model_files": model_files(config.model.source, config.model.revision),
         "environment": environment(config.backend),
         "resumed_with": [],
-        "data": data,
-        "samples": len(samples),
+        "data": asdict(source) | {"task_version": config.task.version},
+        "facts": facts(config.task),
+        "samples": len(chosen),
         "first_prompt": None,
         "warm_up": None,
+        "memory": None,
         **summarise([]),
         "error": None,
     }
@@ -161,67 +175,73 @@ def begin(config: RunConfig, folder: store.RunFolder, samples: list[Sample], sou
         if rows:  # run.json was lost: what only it knew is unknown now
             fresh |= {"environment": planned(config), "first_prompt": UNKNOWN, "warm_up": UNKNOWN}
         store.start(folder, fresh)
-        return Run(config, folder, samples, rows, fresh, rebuilt=bool(rows))
+        return Run(config, folder, chosen, rows, fresh, rebuilt=bool(rows))
     if earlier.get("schema") != store.SCHEMA or earlier["data"]["sha256"] != source.sha256:
         raise TaskDataError(
             f"{folder.path} was begun with other data than {source.origin} holds now, or by another version of s2d2; "
             f"move that folder away, or use another --results folder"
         )
     need_same_weights(folder, earlier, fresh["model_files"])
-    return Run(config, folder, samples, rows, earlier)
+    earlier["resumed_with"] = sorted({*earlier["resumed_with"], *differences(earlier["facts"], fresh["facts"])})
+    return Run(config, folder, chosen, rows, earlier)
 
 
-class recorded:
+def facts(task: Task) -> dict[str, Any]:
+    """What a task says that its scores depend on besides its settings."""
+    found: dict[str, Any] = getattr(task, "facts", dict)()
+    return found
+
+
+@contextmanager
+def recorded(run: Run) -> Iterator[None]:
     """An error that ends a run is in its run.json, with the traceback; then it goes its way."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Exception):
-            text = "".join(traceback.format_exception(kind, error, trace))
-            entry = {"type": type(error).__name__, "message": str(error), "traceback": text}
-            self.run.note(status="error", error=entry)
+    try:
+        yield
+    except Exception as error:
+        entry = {"type": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
+        run.note(status="error", error=entry)
+        raise
 
 
 def rescore(run: Run) -> None:
     """Judge again what could not be judged, from the text on disk and without a model."""
-    for sample in run.samples:
-        row = run.rows.get(sample.id)
+    for attempt in run.attempts:
+        row = run.rows.get(attempt.id)
         if row is not None and row["error"] is not None:
-            run.keep(judged(row, run.task, sample))
+            run.keep(judged(row, run.task, attempt.sample))
 
 
 def decode(run: Run, models: Models, trace: TraceFile | None) -> None:
-    """Batches of similar length, each written before the next begins; a batch's make-up does not change its tokens."""
-    model = models.get(run.config)
-    decoder = build_decoder(run.config)
-    requests = encode(run, model, decoder)
-    by_id = {sample.id: sample for sample in run.samples}
-    run.note(warm_up=f"{requests[0].sample_id} decoded once before the clock started", **machine(run, model))
-    decoder.generate(model, requests[:1])
-    with stop_signal() as stop, progress(len(run.samples), len(run.samples) - len(requests)) as shown:
-        for batch in batches(requests, run.config.batch_size):
-            log = StepLog() if trace else None
-            result = decoder.generate(model, batch, observer=log)
-            if trace and log:
-                trace.write(batch, log, model)
-            for row in rows_of(batch, result, model, log):
-                run.keep(judged(row, run.task, by_id[row["id"]]))
-            shown.advance(len(batch))
-            if stop.requested:
-                run.interrupted = bool(run.todo())
-                return
-
-
-def encode(run: Run, model: ModelAdapter, decoder: Decoder) -> list[Request]:
-    """The prompts still to decode, shortest first; the first sample's prompt is kept word for word."""
-    run.record["first_prompt"] = model.chat_prompt(run.samples[0].messages)
-    requests = [Request(s.id, model.encode(model.chat_prompt(s.messages))) for s in run.todo()]
+    """Decode what is left, shortest prompts first, and keep each answer as soon as it is there."""
+    model, decoder, width = models.get(run.config), build_decoder(run.config), run.config.batch_size
+    todo = {prompt.attempt.id: prompt for prompt in in_order(run, model)}
+    requests = [Request(name, prompt.ids) for name, prompt in todo.items()]
     decoder.check(model, requests)
-    return sorted(requests, key=lambda request: len(request.prompt_ids))
+    warm_up = f"{requests[0].sample_id} decoded once before the clock started"
+    run.note(warm_up=warm_up, first_prompt=prompt_of(model, run.attempts[0].sample), **machine(run, model))
+    watch_memory(model.device)
+    decoder.generate(model, requests[:1])
+    log = StepLog() if trace else None
+    session = decoder.session(model, requests, width, observer=log)
+    with stop_signal() as stop, progress(len(run.attempts), len(run.attempts) - len(todo)) as shown:
+        for generation in session.results():
+            prompt = todo[generation.sample_id]
+            row = row_of(prompt, generation, model)
+            if trace and log:
+                steps = log.steps.pop(generation.sample_id)
+                trace.write(generation.sample_id, len(prompt.ids), steps, model)
+                row["estimates"] = estimates(steps)
+            run.keep(judged(row, run.task, prompt.attempt.sample))
+            shown.advance(1)
+            if stop.requested:
+                session.admit_no_more()
+    run.interrupted = bool(run.todo())
+    run.record["memory"] = peak_memory(model.device, run.record["memory"])
+
+
+def in_order(run: Run, model: ModelAdapter) -> list[Prompt]:
+    """Prompts of similar length together, so that rows of a batch need no long padding."""
+    return sorted(prompts(model, run.todo()), key=lambda prompt: len(prompt.ids))
 
 
 def machine(run: Run, model: ModelAdapter) -> dict[str, Any]:
@@ -232,8 +252,3 @@ def machine(run: Run, model: ModelAdapter) -> dict[str, Any]:
         return {"environment": now, "model_files": model_files(model_now.source, model_now.revision)}
     changed = differences(run.record["environment"], now)
     return {"resumed_with": sorted({*run.record["resumed_with"], *changed})}
-
-
-def batches(requests: Sequence[Request], size: int) -> Iterator[list[Request]]:
-    for start in range(0, len(requests), size):
-        yield list(requests[start : start + size])

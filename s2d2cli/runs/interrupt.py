@@ -1,4 +1,4 @@
-"""Ctrl-C with work in hand: the first one asks the run to finish its batch, the second one stops at once."""
+"""Ctrl-C with work in hand: the first one asks the run to finish the samples in hand, the second one stops at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stop_signal() -> Iterator[Stop]:
     def ask(number: int, frame: FrameType | None) -> None:
         stop.requested = True
         restore(usual)
-        print("\nstopping after this batch; once more stops at once", file=sys.stderr)
+        print("\nfinishing the samples in hand; once more stops at once", file=sys.stderr)
 
     for number in usual:
         signal.signal(number, ask)

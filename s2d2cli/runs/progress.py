@@ -12,21 +12,30 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 QUIET_SECONDS = 30.0
+FIRST_SAMPLES = 3
 
 
 @dataclass
 class Lines:
-    """For logs: one plain line every half minute."""
+    """For logs: one plain line after the first few samples, which say how long it will take, then every half minute."""
 
     total: int
     done: int
+    began: float = field(default_factory=time.monotonic)
     last: float = field(default_factory=time.monotonic)
+    new: int = 0  # samples of this call
 
     def advance(self, count: int) -> None:
-        self.done += count
-        if time.monotonic() - self.last >= QUIET_SECONDS:
-            self.last = time.monotonic()
-            print(f"{self.done} of {self.total} samples", file=sys.stderr, flush=True)
+        first = self.new < FIRST_SAMPLES <= self.new + count
+        self.done, self.new = self.done + count, self.new + count
+        now = time.monotonic()
+        if now - self.last >= QUIET_SECONDS or (first and self.left_s(now) > 2 * QUIET_SECONDS):
+            self.last = now
+            left = f"about {self.left_s(now) / 60:.0f} minutes to go"
+            print(f"{self.done} of {self.total} samples, {left}", file=sys.stderr, flush=True)
+
+    def left_s(self, now: float) -> float:
+        return (now - self.began) / self.new * (self.total - self.done)
 
 
 @dataclass

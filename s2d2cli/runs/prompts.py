@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from s2d2cli.decode import BatchResult, Decoder, Generation, Request, StepLog
+from s2d2cli.decode import Decoder, Generation, Request, StepLog
 from s2d2cli.errors import PromptError
 from s2d2cli.models.adapter import ModelAdapter
 from s2d2cli.runs.trace import TraceFile
@@ -159,17 +159,21 @@ def answers(
     conversations: Sequence[Conversation],
     batch_size: int,
     trace: TraceFile | None = None,
-) -> Iterator[tuple[BatchResult, list[dict[str, Any]]]]:
-    """Batch by batch, in the order given; every prompt is checked before the first batch starts."""
+) -> Iterator[tuple[Generation, dict[str, Any]]]:
+    """In the order given, each as soon as it and those before it are done; all prompts are checked first."""
     requests = [one.request(model) for one in conversations]
-    decoder.check(model, requests)
-    for start in range(0, len(requests), batch_size):
-        log = StepLog() if trace else None
-        result = decoder.generate(model, requests[start : start + batch_size], observer=log)
+    lengths = {request.sample_id: len(request.prompt_ids) for request in requests}
+    log = StepLog() if trace else None
+    waiting: dict[str, Generation] = {}
+    left = list(conversations)
+    for generation in decoder.session(model, requests, batch_size, observer=log).results():
+        name = generation.sample_id
+        waiting[name] = generation
         if trace and log:
-            trace.write(requests[start : start + batch_size], log, model)
-        batch = conversations[start : start + batch_size]
-        yield result, [row(one, g, model) for one, g in zip(batch, result.generations, strict=True)]
+            trace.write(name, lengths[name], log.steps.pop(name), model)
+        while left and left[0].id in waiting:
+            one = left.pop(0)
+            yield waiting[one.id], row(one, waiting.pop(one.id), model)
 
 
 def row(one: Conversation, generation: Generation, model: ModelAdapter) -> dict[str, Any]:
@@ -194,10 +198,10 @@ class Tally:
     forwards: int = 0
     seconds: float = 0.0
 
-    def add(self, result: BatchResult) -> None:
-        self.tokens += sum(len(g.token_ids) for g in result.generations)
-        self.forwards += sum(sum(g.forwards.values()) for g in result.generations)
-        self.seconds += result.seconds
+    def add(self, generation: Generation) -> None:
+        self.tokens += len(generation.token_ids)
+        self.forwards += sum(generation.forwards.values())
+        self.seconds += generation.bill.share.total_s
 
     def __str__(self) -> str:
         per_forward = self.tokens / self.forwards if self.forwards else 0.0

@@ -1,7 +1,7 @@
 """A run on disk: `results/<label>-<run id>/` with config.yaml, run.json and samples.jsonl, from its first second.
 
 samples.jsonl grows by one line per sample, each synchronised to disk before the next sample is scored, so a killed run
-loses at most the batch in hand. run.json is replaced as a whole. The last line of a sample counts.
+loses at most the samples in hand. run.json is replaced as a whole. The last line of a sample counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from s2d2cli.config import RunConfig, run_id
 from s2d2cli.errors import ConfigError
 from s2d2cli.plain_yaml import as_yaml
 
-SCHEMA = 1
+SCHEMA = 2
 Record = dict[str, Any]
 NUMBER = (int, float)
 RECORD = {  # what the readers of run.json rely on
@@ -31,15 +31,16 @@ RECORD = {  # what the readers of run.json rely on
     **dict.fromkeys(("config.decode.temperature", "config.decode.top_k", "config.decode.top_p"), NUMBER),
     **dict.fromkeys(("config.model.source", "config.model.revision", "error"), object),
     "resumed_with": list,
+    "facts": dict,
 }
 RESULT = {"accuracy": NUMBER, "mean_tokens": NUMBER, "interval": list, "speed": dict}  # of a finished run besides
 ROW = {
-    **dict.fromkeys(("id", "text", "finish", "batch.id"), str),
-    **dict.fromkeys(("tokens", "accepted", "verified", "drafted_steps", "batch.size", "batch.query_rows"), int),
+    **dict.fromkeys(("id", "text", "finish", "problem", "prompt_sha256"), str),
+    **dict.fromkeys(("tokens", "accepted", "verified", "drafted_steps", "repeat"), int),
     **dict.fromkeys(("correct", "masked"), bool),
-    **dict.fromkeys(("forwards", "sources", "batch.forwards"), dict),
+    **dict.fromkeys(("forwards", "sources", "measures", "cost.seconds", "detail"), dict),
     **dict.fromkeys(("extracted", "error"), object),
-    "batch.seconds": NUMBER,
+    **dict.fromkeys(("cost.latency_s", "cost.forwards", "cost.query_rows"), NUMBER),
     "alarms": list,
 }
 

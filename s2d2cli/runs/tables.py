@@ -162,23 +162,48 @@ def entries(record: Record) -> list[tuple[str, str]]:
     few = f"; fewer than {FEW_SAMPLES}, so a rough figure" if record["n"] < FEW_SAMPLES else ""
     return [
         ("accuracy", accuracy_text(record)),
+        *(("  " + name, measure_text(one)) for name, one in record["measures"].items()),
         ("correct", f"{record['correct']} of {record['n']} (data set: {record['data']['rows']}){few}"),
+        *repeated_entries(record["repeated"]),
         ("alarms", alarms_text(record) or "none"),
         ("tokens", f"{record['speed']['tokens']}, {record['mean_tokens']:.1f} per answer"),
         *speed_entries(record["speed"]),
+        *([("memory", memory_text(record["memory"]))] if record["memory"] else []),
         *verification_entries(record),
         ("warm-up", f"{record['warm_up'] or 'none'}; not counted"),
     ]
 
 
+def measure_text(measure: Record) -> str:
+    if measure["accuracy"] is None or measure["interval"] is None:
+        return f"{measure['correct']} of {measure['of']}"
+    low, high = measure["interval"]
+    return f"{measure['accuracy']:.3f}, {low:.3f}-{high:.3f} ({measure['correct']} of {measure['of']})"
+
+
+def repeated_entries(repeated: Record | None) -> list[tuple[str, str]]:
+    """Samples decoded several times: how far one repeat's accuracy is from the next, and pass@k."""
+    if repeated is None:
+        return []
+    spread = f"mean {repeated['mean']:.3f}, standard deviation {repeated['deviation']:.3f} between them"
+    passed = ", ".join(f"pass@{k} {share:.3f}" for k, share in repeated["pass_at_k"].items())
+    return [("repeats", f"{len(repeated['accuracies'])}, {spread}"), ("", passed)]
+
+
+def memory_text(memory: Record) -> str:
+    return f"{memory['peak_bytes'] / 2**30:.2f} GiB at most, of the {memory['of']}"
+
+
 def speed_entries(speed: Record) -> list[tuple[str, str]]:
     kinds = ", ".join(f"{count} {kind}" for kind, count in speed["forwards"].items() if count)
     per_second = f"{speed['tokens_per_s']:.1f} tokens/s" if speed["tokens_per_s"] else "no time measured"
-    latency = f"{speed['batch_latency_p50_s']:.2f} s median, {speed['batch_latency_p90_s']:.2f} s 90th percentile"
+    phases = ", ".join(f"{seconds:.2f} {phase}" for phase, seconds in speed["seconds_by_phase"].items() if seconds)
+    latency = f"{speed['latency_p50_s']:.2f} s median, {speed['latency_p90_s']:.2f} s 90th, "
     return [
         ("forwards", f"{sum(speed['forwards'].values())} ({kinds})"),
-        ("speed", f"{speed['tokens_per_forward'] or 0:.2f} tokens/forward, {per_second} in {speed['seconds']:.1f} s"),
-        ("batches", f"{speed['batches']}, {latency}"),
+        ("speed", f"{speed['tokens_per_forward'] or 0:.2f} tokens/forward, {per_second}"),
+        ("seconds", f"{speed['seconds']:.2f} ({phases})"),
+        ("latency", f"{latency}{speed['latency_p99_s']:.2f} s 99th percentile of a sample"),
     ]
 
 

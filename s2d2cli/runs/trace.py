@@ -1,4 +1,4 @@
-"""`--trace FILE`: a JSON line per sample with every step of its decoding, written as soon as its batch is decoded.
+"""`--trace FILE`: a JSON line per sample with every step of its decoding, written as soon as it is decoded.
 
 {"id", "block_length", "prompt_tokens", "steps"}; steps are those of decode/observe.py, each token with its text. When a
 killed run goes on, a sample may stand there twice; the last line counts.
@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from s2d2cli.config import RunConfig
-from s2d2cli.decode import Request, StepLog
 from s2d2cli.errors import PromptError
 from s2d2cli.models.adapter import ModelAdapter
 
@@ -24,17 +22,15 @@ class TraceFile:
     path: Path
     block_length: int
 
-    def write(self, batch: Sequence[Request], log: StepLog, model: ModelAdapter) -> None:
-        """The batch's samples, each a line."""
+    def write(self, sample_id: str, prompt_tokens: int, steps: list[dict[str, Any]], model: ModelAdapter) -> None:
+        entry = {
+            "id": sample_id,
+            "block_length": self.block_length,
+            "prompt_tokens": prompt_tokens,
+            "steps": [with_texts(step, model) for step in steps],
+        }
         with self.path.open("a", encoding="utf-8") as file:
-            for request in batch:
-                entry = {
-                    "id": request.sample_id,
-                    "block_length": self.block_length,
-                    "prompt_tokens": len(request.prompt_ids),
-                    "steps": [with_texts(step, model) for step in log.steps[request.sample_id]],
-                }
-                file.write(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
+            file.write(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def open_trace(path: Path, config: RunConfig, goes_on: bool = False) -> TraceFile:

@@ -18,7 +18,7 @@ from s2d2cli.errors import ConfigError
 from s2d2cli.runs.evaluate import Models, Outcome, evaluate
 from s2d2cli.runs.store import RunFolder, decoder_name
 from s2d2cli.runs.tables import plain_grid
-from s2d2cli.tasks.statistics import mcnemar_exact
+from s2d2cli.tasks.statistics import paired_difference
 
 CHANCE = 0.05  # below this p-value a difference counts as real
 PLAIN = {"low_confidence_static": "static", "sequential": "sequential"}  # the preset of an unmask rule, else dynamic
@@ -88,11 +88,9 @@ class Pair:
 def compare(first: Decoded, second: Decoded) -> Pair:
     """Both must have the same samples."""
     assert first.correct.keys() == second.correct.keys()
-    only_first = sum(right and not second.correct[key] for key, right in first.correct.items())
-    only_second = sum(right and not first.correct[key] for key, right in second.correct.items())
-    difference = (only_first - only_second) / len(first.correct)
-    p = mcnemar_exact(only_first, only_second)
-    return Pair(first.name, second.name, difference, only_first, only_second, p)
+    ours, theirs = ([run.correct[key] for key in first.correct] for run in (first, second))
+    found = paired_difference(ours, theirs)
+    return Pair(first.name, second.name, found.difference, found.only_a, found.only_b, found.p_value)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import torch
 
 from s2d2cli.config import RunConfig, register
 from s2d2cli.decode import BatchResult, Generation, Request, StepLog
+from s2d2cli.decode.meter import PHASES, Bill, Cost
 from s2d2cli.errors import PromptError, SandboxError
 from s2d2cli.tasks.base import DataSource, Sample, Score
 
@@ -48,16 +49,14 @@ class EchoDecoder:
             if len(request.prompt_ids) + (self.config.decode.max_new_tokens or 0) > model.context:
                 raise PromptError(f"sample {request.sample_id} does not fit the context of {model.context}")
 
-    def generate(self, model: ByteModel, requests: list[Request], observer: StepLog | None = None) -> BatchResult:
-        self.calls.append([request.sample_id for request in requests])
-        if self.fail_at in self.calls[-1] and len(self.calls) > 1:
-            raise RuntimeError("out of memory [on purpose]")
-        time.sleep(float(os.environ.get("ECHO_SECONDS", "0")))
-        generations = [self.answer(request) for request in requests]
-        if observer is not None:
-            observer.steps |= {g.sample_id: [step(g, number) for number in range(g.drafted_steps)] for g in generations}
-        tokens = sum(len(g.token_ids) for g in generations)
-        return BatchResult(generations, 0.5, {"prefill": 1, "draft": tokens // 2}, 10 * len(requests))
+    def generate(self, model: ByteModel, requests: list[Request]) -> BatchResult:
+        return BatchResult(list(EchoSession(self, requests, len(requests), None).results()), {}, Cost())
+
+    def session(
+        self, model: ByteModel, requests: list[Request], width: int | None = None, observer: StepLog | None = None
+    ) -> EchoSession:
+        self.check(model, requests)
+        return EchoSession(self, requests, width or len(requests), observer)
 
     def answer(self, request: Request) -> Generation:
         question = bytes(request.prompt_ids).decode().rpartition("<user>")[2].removesuffix("<assistant>")
@@ -72,6 +71,7 @@ class EchoDecoder:
             drafted_steps=(len(ids) + 1) // 2,
             verified=0,
             accepted=0,
+            bill=Bill(Cost({phase: 0.1 for phase in PHASES}, forwards=2.0, query_rows=10.0), latency_s=0.5),
         )
 
     def stream(self, model: ByteModel, request: Request) -> Iterator[list[int]]:
@@ -79,6 +79,36 @@ class EchoDecoder:
         ids = self.last.generations[0].token_ids
         for end in range(2, len(ids) + 2, 2):
             yield ids[:end]
+
+
+@dataclass
+class EchoSession:
+    """Batches of `width`, one after the other; the warm-up's one request is a session too."""
+
+    decoder: EchoDecoder
+    requests: list[Request]
+    width: int
+    observer: StepLog | None
+
+    def results(self) -> Iterator[Generation]:
+        while self.requests:
+            batch, self.requests = self.requests[: self.width], self.requests[self.width :]
+            yield from self.batch(batch)
+
+    def batch(self, requests: list[Request]) -> list[Generation]:
+        calls = self.decoder.calls
+        calls.append([request.sample_id for request in requests])
+        if self.decoder.fail_at in calls[-1] and len(calls) > 1:
+            raise RuntimeError("out of memory [on purpose]")
+        time.sleep(float(os.environ.get("ECHO_SECONDS", "0")))
+        generations = [self.decoder.answer(request) for request in requests]
+        if self.observer is not None:
+            for g in generations:
+                self.observer.steps[g.sample_id] = [step(g, number) for number in range(g.drafted_steps)]
+        return generations
+
+    def admit_no_more(self) -> None:
+        self.requests = []
 
 
 def step(generation: Generation, number: int) -> dict[str, Any]:

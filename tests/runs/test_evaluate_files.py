@@ -105,7 +105,7 @@ def test_the_accuracy_of_a_part_is_called_that(tmp_path, monkeypatch):
     assert "95 % interval" in dict(entries(evaluate(config, Models()).record))["accuracy"]
 
 
-@pytest.mark.parametrize("text", ["{}", '{"schema": 1}', '{"schema": 1, "status": "success"}', '{"status": "success"}'])
+@pytest.mark.parametrize("text", ["{}", '{"schema": 2}', '{"schema": 2, "status": "success"}', '{"status": "success"}'])
 def test_a_damaged_record_is_named(tmp_path, monkeypatch, text):
     doubles.use(monkeypatch)
     config = config_for(tmp_path)
@@ -118,7 +118,7 @@ def test_a_damaged_record_is_named(tmp_path, monkeypatch, text):
     assert evaluate(config, Models()).decoded == 0
 
 
-@pytest.mark.parametrize("torn", [None, '{"schema": 1, "sta'])
+@pytest.mark.parametrize("torn", [None, '{"schema": 2, "sta'])
 def test_a_lost_record_is_made_again_from_the_rows(tmp_path, monkeypatch, torn):
     doubles.use(monkeypatch)
     config = config_for(tmp_path)

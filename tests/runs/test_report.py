@@ -14,6 +14,7 @@ from rich.console import Console
 from s2d2cli.config import compose, record, run_id
 from s2d2cli.errors import ConfigError
 from s2d2cli.runs.report import build, find_runs
+from s2d2cli.runs.store import SCHEMA
 from s2d2cli.runs.summary import ALARMS
 from s2d2cli.runs.tables import frame, markdown, remarks, terminal, write
 
@@ -22,12 +23,13 @@ def run(accuracy: float, per_second: float, per_forward: float, *overrides: str,
     """A finished run.json; `changes` set dotted entries."""
     config = compose(["limit=100", *overrides])
     made = {
-        "schema": 1,
+        "schema": SCHEMA,
         "run_id": run_id(config),
         "status": "success",
         "config": record(config),
         "environment": {"cpu": "A", "threads": 2, "gpu": None, "device": "cpu", "dtype": "float32", "backend": "eager"},
         "resumed_with": [],
+        "facts": {},
         "data": {"origin": "file", "sha256": "0" * 64, "rows": 500, "task_version": 1},
         "samples": 100,
         "n": 100,
@@ -151,13 +153,13 @@ def test_failed_and_unfinished_runs_are_listed_apart(tmp_path, three):
     assert [line.partition(": ")[2] for line in report.unfinished] == [
         "started, 7 of 100 samples",
         "error, 0 of 100 samples, OutOfMemoryError: [x]",
-        "run.json is of schema 0, and this version of s2d2 reads 1",
+        f"run.json is of schema 0, and this version of s2d2 reads {SCHEMA}",
         "run.json cannot be read",
     ]
 
 
 def test_one_odd_record_does_not_take_the_others_down(tmp_path, three):
-    odd = [{}, {"schema": 1}, {"schema": 1, "status": "success"}, copy.deepcopy(three[1]) | {"interval": []}]
+    odd = [{}, {"schema": SCHEMA}, {"schema": SCHEMA, "status": "success"}, copy.deepcopy(three[1]) | {"interval": []}]
     odd.append(copy.deepcopy(three[1]) | {"without_effect": 3})
     report = build(stored(tmp_path, *odd, three[0]))
     assert len(report.tables) == 1 and len(report.tables[0].rows) == 1 and len(report.unfinished) == len(odd)
@@ -169,8 +171,8 @@ def test_a_killed_run_is_counted_by_its_samples(tmp_path, three):
     (folder,) = stored(tmp_path, copy.deepcopy(three[0]) | {"status": "started", "n": 0})
     row = dict.fromkeys(("tokens", "accepted", "verified", "drafted_steps"), 1) | dict.fromkeys(("text", "finish"), "")
     row |= dict.fromkeys(("correct", "masked"), False) | dict.fromkeys(("forwards", "sources"), {})
-    row |= {"extracted": None, "error": None, "alarms": []}
-    row["batch"] = {"id": "b", "size": 1, "seconds": 1.0, "query_rows": 1, "forwards": {}}
+    row |= {"extracted": None, "error": None, "alarms": [], "measures": {}, "detail": {}, "repeat": 0}
+    row |= {"problem": "", "prompt_sha256": "", "cost": {"seconds": {}, "latency_s": 1, "forwards": 1, "query_rows": 1}}
     for name in ("a", "b", "c"):
         folder.append({"id": name} | row)
     assert build([folder]).unfinished == [f"{folder.path}: started, 3 of 100 samples"]

@@ -76,18 +76,18 @@ def test_eval_measures_and_reuses(s2d2, monkeypatch):
 
 def test_interrupted_in_the_other_runs(s2d2, monkeypatch):
     made = doubles.use(monkeypatch)
-    usual = doubles.EchoDecoder.generate
+    usual = doubles.EchoSession.batch
 
-    def generate(self, model, requests, observer=None):
-        if self.config.decoder == "autoregressive" and len(self.calls) == 1:
+    def batch(self, requests):
+        if self.decoder.config.decoder == "autoregressive" and len(self.decoder.calls) == 1:
             os.kill(os.getpid(), signal.SIGINT)
-        return usual(self, model, requests, observer)
+        return usual(self, requests)
 
-    monkeypatch.setattr(doubles.EchoDecoder, "generate", generate)
+    monkeypatch.setattr(doubles.EchoSession, "batch", batch)
     words = ("eval", "task=echo", "-b", "8", "batch_size=2", "--check-verifier")
     assert s2d2(*words) == 130
     assert "Interrupted in the verifier check" in s2d2.err and "accuracy 0.500" in s2d2.out and len(made) == 2
-    monkeypatch.setattr(doubles.EchoDecoder, "generate", usual)
+    monkeypatch.setattr(doubles.EchoSession, "batch", usual)
     assert s2d2(*words) == 0 and "Nothing speaks against" in s2d2.out
     assert len(made[2].calls) == 3  # the warm-up and two batches: what was left
 
