@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -224,7 +224,7 @@ def digest_of_rows(rows: list[Row]) -> str:
 
 def digest_of_content(rows: list[Row], fields: Mapping[str, type]) -> str:
     """The digest of the rows' fields that a task reads. Table formats fill up with null, which is no content."""
-    return digest_of_rows([without_null({name: row[name] for name in fields}) for row in rows])
+    return digest_of_rows([without_null({name: row.get(name) for name in fields}) for row in rows])
 
 
 def without_null(value: Any) -> Any:
@@ -233,12 +233,11 @@ def without_null(value: Any) -> Any:
     return [without_null(item) for item in value] if isinstance(value, list) else value
 
 
-def check_unique(ids: list[str], source: DataSource) -> None:
+def check_unique(ids: Sequence[str], source: DataSource, places: Sequence[str] = ()) -> None:
     """A run resumes by sample id, so no two rows may share one."""
     seen: set[str] = set()
-    for sample_id in ids:
+    for index, sample_id in enumerate(ids):
         if sample_id in seen:
-            raise TaskDataError(
-                f"{source.origin}: ids must be unique, {sample_id} occurs twice; remove one of the rows"
-            )
+            where = places[index] if places else source.origin
+            raise TaskDataError(f"{where}: ids must be unique, {sample_id} occurs twice; remove one of the rows")
         seen.add(sample_id)

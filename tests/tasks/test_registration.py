@@ -10,9 +10,16 @@ from omegaconf import OmegaConf
 import s2d2cli.tasks  # noqa: F401  registers the tasks
 from s2d2cli.tasks.gsm8k import GSM8K, TinyMath
 from s2d2cli.tasks.ifeval import TinyInstruct
+from s2d2cli.tasks.jsonl import Jsonl
 from s2d2cli.tasks.mbpp import TinyCode
 
-REGISTERED = {"gsm8k": GSM8K, "tiny_math": TinyMath, "tiny_code": TinyCode, "tiny_instruct": TinyInstruct}
+REGISTERED = {
+    "gsm8k": GSM8K,
+    "jsonl": Jsonl,
+    "tiny_math": TinyMath,
+    "tiny_code": TinyCode,
+    "tiny_instruct": TinyInstruct,
+}
 
 
 @pytest.mark.parametrize(("name", "cls"), REGISTERED.items())
@@ -29,5 +36,5 @@ def test_importing_tasks_is_light():
     code = "import sys, s2d2cli.tasks; print(*sys.modules)"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = process.stdout.split()
-    assert "s2d2cli.tasks.gsm8k" in loaded
-    assert not {"torch", "transformers", "datasets", "numpy", "pandas"} & set(loaded)
+    assert {"s2d2cli.tasks.gsm8k", "s2d2cli.tasks.jsonl"} <= set(loaded)
+    assert not {"torch", "transformers", "datasets", "numpy", "pandas", "nltk", "langdetect"} & set(loaded)
