@@ -2,13 +2,18 @@
 
 A check takes the reply and the instruction's arguments. Its signature is the list of arguments that a row must give.
 Where the official rule surprises (substrings count as keywords, keywords are regular expressions), it is kept: scores
-are only worth something if they can be compared.
+are only worth something if they can be compared. Official means the code that lm-eval 0.4.13 runs. It replaces an
+argument that is missing or out of range by one drawn at random; no two scorers would agree on that, so such a row is
+refused. The checks here need Python alone, those in `ifeval_language` need packages.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from itertools import takewhile
+from string import ascii_lowercase
 from typing import Any, get_origin, get_type_hints
 
 Check = Callable[..., bool]
@@ -60,15 +65,45 @@ def frequency(reply: str, keyword: str, frequency: int, relation: str) -> bool:
 
 @check("keywords:letter_frequency")
 def letter_frequency(reply: str, letter: str, let_frequency: int, let_relation: str) -> bool:
-    if not re.fullmatch("[A-Za-z]", letter):
-        # The official code draws a letter at random here, which no two scorers would agree on.
-        raise ValueError(f"letter must be one of a-z, got {letter!r}")
-    return compare(reply.lower().count(letter.lower()), let_relation, let_frequency)
+    """For a sign that is none of a-z the official code draws a letter and counts that one.
+
+    Two published rows ask for # and !, so they cannot be refused. The verdict taken is the likeliest of the official
+    ones: what most of the letters that it may draw would give.
+    """
+    if len(letter) != 1:
+        raise ValueError(f"letter must be one sign, got {letter!r}")
+    text, asked = reply.lower(), letter.lower()
+    counted = asked if asked in ascii_lowercase else ascii_lowercase
+    followed = sum(compare(text.count(each), let_relation, let_frequency) for each in counted)
+    return 2 * followed > len(counted)
 
 
 @check("length_constraints:number_words")
 def number_words(reply: str, num_words: int, relation: str) -> bool:
+    """Words as Python sees them. NLTK did so too until 3.10, whose words also hold combining marks and joiners."""
     return compare(len(re.findall(r"\w+", reply)), relation, num_words)
+
+
+@check("length_constraints:number_paragraphs")
+def number_paragraphs(reply: str, num_paragraphs: int) -> bool:
+    """Paragraphs stand between dividers ***; only at the very ends may a divider have nothing on one side."""
+    parts = [part.strip() for part in re.split(r"\s?\*\*\*\s?", reply)]
+    return all(parts[1:-1]) and len([part for part in parts if part]) == num_paragraphs
+
+
+@check("length_constraints:nth_paragraph_first_word")
+def nth_paragraph_first_word(reply: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
+    """Blank paragraphs are not counted, but the n-th is looked up with them: see `ifeval_repairs`."""
+    if nth_paragraph > num_paragraphs:
+        raise ValueError(f"nth_paragraph must be one of {num_paragraphs} paragraphs, got {nth_paragraph}")
+    parts = [part.strip() for part in reply.split("\n\n")]
+    number = len([part for part in parts if part])
+    if number != num_paragraphs or not parts[nth_paragraph - 1]:
+        return False
+    word = parts[nth_paragraph - 1].split()[0].lstrip("'").lstrip('"')
+    return "".join(letter.lower() for letter in takewhile(lambda letter: letter not in ".,?!'\"", word)) == (
+        first_word.lower()
+    )
 
 
 @check("detectable_format:number_bullet_lists")
@@ -81,6 +116,23 @@ def number_bullet_lists(reply: str, num_bullets: int) -> bool:
 @check("detectable_format:title")
 def title(reply: str) -> bool:
     return any(found.lstrip("<").rstrip(">").strip() for found in re.findall(r"<<[^\n]+>>", reply))
+
+
+@check("detectable_format:json_format")
+def json_format(reply: str) -> bool:
+    text = reply.strip()
+    for opening in ("```json", "```Json", "```JSON", "```"):
+        text = text.removeprefix(opening)
+    try:
+        json.loads(text.removesuffix("```").strip())
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+@check("detectable_format:multiple_sections")
+def multiple_sections(reply: str, section_spliter: str, num_sections: int) -> bool:
+    return len(re.split(rf"\s?{section_spliter.strip()}\s?\d+\s?", reply)) > num_sections
 
 
 @check("detectable_format:constrained_response")
@@ -105,7 +157,8 @@ POSTSCRIPTS = {"P.P.S": r"\s*p\.\s?p\.\s?s.*$", "P.S.": r"\s*p\.\s?s\..*$"}
 
 @check("detectable_content:postscript")
 def postscript(reply: str, postscript_marker: str) -> bool:
-    pattern = POSTSCRIPTS.get(postscript_marker, rf"\s*{postscript_marker.lower()}.*$")
+    marker = postscript_marker.strip()
+    pattern = POSTSCRIPTS.get(marker, rf"\s*{marker.lower()}.*$")
     return re.search(pattern, reply.lower(), re.MULTILINE) is not None
 
 
@@ -120,6 +173,11 @@ def quotation(reply: str) -> bool:
     return len(text) > 1 and text[0] == text[-1] == '"'
 
 
+@check("combination:repeat_prompt")
+def repeat_prompt(reply: str, prompt_to_repeat: str) -> bool:
+    return reply.strip().lower().startswith(prompt_to_repeat.strip().lower())
+
+
 @check("combination:two_responses")
 def two_responses(reply: str) -> bool:
     """Two different responses with ****** between them; more asterisks are allowed only at the very ends."""
@@ -131,10 +189,12 @@ def two_responses(reply: str) -> bool:
 
 
 def trial(instruction_id: str, arguments: dict[str, Any]) -> None:
-    """Raise what would go wrong while scoring: an argument missing or of another type, an unknown relation."""
+    """Raise what would go wrong while scoring: an argument missing, of another type or out of range."""
     function = CHECKS[instruction_id]
     for name, kind in get_type_hints(function).items():
         expected = get_origin(kind) or kind
         if name in arguments and not isinstance(arguments[name], expected):
             raise TypeError(f"{name} must be of type {expected.__name__}, got {arguments[name]!r}")
+        if expected is int and arguments.get(name, 1) < 1:
+            raise ValueError(f"{name} must be at least 1, got {arguments[name]}")
     function("a reply", **arguments)

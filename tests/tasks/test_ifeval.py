@@ -1,4 +1,4 @@
-"""Verifiable instructions: each id with replies that follow it and replies that do not."""
+"""Prompts with verifiable instructions: which rows are accepted, and what comes of a reply."""
 
 import json
 
@@ -7,73 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s2d2cli.errors import TaskDataError
-from s2d2cli.tasks.base import Sample
+from s2d2cli.tasks import ifeval
+from s2d2cli.tasks.base import DataSource, Sample
+from s2d2cli.tasks.data import Hub, Rows
 from s2d2cli.tasks.ifeval import IFEval, TinyInstruct, variants
-from s2d2cli.tasks.ifeval_checks import CHECKS
-
-# (id, arguments, reply, followed)
-FIXTURES = [
-    ("punctuation:no_comma", {}, "One. Two; three!", True),
-    ("punctuation:no_comma", {}, "One, two.", False),
-    ("keywords:existence", {"keywords": ["rain", "Sun"]}, "The SUN and a train.", True),  # substrings count
-    ("keywords:existence", {"keywords": ["rain", "sun"]}, "Only rain here.", False),
-    ("keywords:forbidden_words", {"forbidden_words": ["rain", "sun"]}, "A train on Sunday.", True),  # whole words only
-    ("keywords:forbidden_words", {"forbidden_words": ["rain", "sun"]}, "The Sun!", False),
-    ("keywords:frequency", {"keyword": "art", "frequency": 2, "relation": "at least"}, "start smart", True),
-    ("keywords:frequency", {"keyword": "art", "frequency": 2, "relation": "at least"}, "art", False),
-    ("keywords:frequency", {"keyword": " art ", "frequency": 2, "relation": "less than"}, "ART.", True),
-    ("keywords:frequency", {"keyword": "art", "frequency": 2, "relation": "less than"}, "Art, art", False),
-    ("keywords:letter_frequency", {"letter": "Q", "let_frequency": 2, "let_relation": "at least"}, "Qq", True),
-    ("keywords:letter_frequency", {"letter": "q", "let_frequency": 2, "let_relation": "at least"}, "Quiet", False),
-    ("keywords:letter_frequency", {"letter": "q", "let_frequency": 1, "let_relation": "less than"}, "none", True),
-    ("keywords:letter_frequency", {"letter": "q", "let_frequency": 1, "let_relation": "less than"}, "Quiet", False),
-    ("length_constraints:number_words", {"num_words": 4, "relation": "at least"}, "It's one-two.", True),
-    ("length_constraints:number_words", {"num_words": 4, "relation": "at least"}, "One two three.", False),
-    ("length_constraints:number_words", {"num_words": 4, "relation": "less than"}, "One two three.", True),
-    ("length_constraints:number_words", {"num_words": 4, "relation": "less than"}, "One two three four.", False),
-    ("detectable_format:number_bullet_lists", {"num_bullets": 3}, "List:\n* a\n  * b\n- c", True),
-    ("detectable_format:number_bullet_lists", {"num_bullets": 2}, "* a\n* b\n* c", False),  # exactly, not at least
-    ("detectable_format:number_bullet_lists", {"num_bullets": 2}, "* a\n**bold** b", False),
-    ("detectable_format:title", {}, "A <<good title>> here", True),
-    ("detectable_format:title", {}, "<< >> and <title>", False),
-    ("detectable_format:title", {}, "<<two\nlines>>", False),
-    ("detectable_format:constrained_response", {}, "Well. My answer is maybe. Yes.", True),
-    ("detectable_format:constrained_response", {}, "My answer is yes", False),
-    ("detectable_format:number_highlighted_sections", {"num_highlights": 2}, "*one* and *two words*", True),
-    ("detectable_format:number_highlighted_sections", {"num_highlights": 2}, "**one** and *two*", True),
-    ("detectable_format:number_highlighted_sections", {"num_highlights": 2}, "*one* and * * and *a\nb*", False),
-    ("detectable_content:number_placeholders", {"num_placeholders": 2}, "Dear [name], [date]", True),
-    ("detectable_content:number_placeholders", {"num_placeholders": 2}, "Dear [name\n], [date]", False),
-    ("detectable_content:postscript", {"postscript_marker": "P.S."}, "Text.\n\np. s. More", True),
-    ("detectable_content:postscript", {"postscript_marker": "P.S."}, "Text.\nPS: more", False),
-    ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, "P.P. S more", True),
-    ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, "P.S. more", False),
-    ("detectable_content:postscript", {"postscript_marker": "Note:"}, "Text. note: more", True),
-    ("detectable_content:postscript", {"postscript_marker": "Note:"}, "Text. Notes", False),
-    ("startend:end_checker", {"end_phrase": "That is all. "}, '"Text. That is ALL." \n', True),
-    ("startend:end_checker", {"end_phrase": "That is all."}, "That is all. Bye", False),
-    ("startend:quotation", {}, ' "Text" \n', True),
-    ("startend:quotation", {}, '"', False),
-    ("startend:quotation", {}, '"Text".', False),
-    ("combination:two_responses", {}, "One\n******\nTwo", True),
-    ("combination:two_responses", {}, "******One******Two******", True),
-    ("combination:two_responses", {}, "One******One", False),
-    ("combination:two_responses", {}, "One****** ******Two", False),
-    ("combination:two_responses", {}, "One******Two******Three", False),
-    ("combination:two_responses", {}, "One", False),
-]
-
-
-@pytest.mark.parametrize(("name", "arguments", "reply", "followed"), FIXTURES)
-def test_verdict_of_each_instruction(name, arguments, reply, followed):
-    assert CHECKS[name](reply, **arguments) is followed
-
-
-def test_each_instruction_has_replies_of_both_kinds():
-    assert {(name, followed) for name, _, _, followed in FIXTURES} == {
-        (name, f) for name in CHECKS for f in (True, False)
-    }
-
+from tests.tasks.test_ifeval_checks import FIXTURES, nth
 
 ROW = {
     "key": 12,
@@ -98,6 +36,20 @@ def test_the_prompt_is_the_rows_own(task):
     assert task.prepare(allow_code_execution=False).rows == 1
     (sample,) = task.samples(None)
     assert (sample.id, sample.messages) == ("ifeval/12", [{"role": "user", "content": ROW["prompt"]}])
+    assert sample.raw is None
+
+
+def test_without_chat_the_prompt_is_sent_as_it_is(task):
+    task.chat = False
+    assert [sample.raw for sample in task.samples(None)] == [ROW["prompt"]]
+
+
+def test_the_published_set_is_the_default(monkeypatch):
+    asked = []
+    monkeypatch.setattr(ifeval, "load", lambda *what: asked.append(what) or Rows([], DataSource("hub", "", 0)))
+    assert IFEval().samples(None) == []
+    assert asked == [("google/IFEval", ifeval.FIELDS, Hub(config=None, split="train"))]
+    assert IFEval().max_new_tokens == 1280
 
 
 @pytest.mark.parametrize(
@@ -120,6 +72,13 @@ def test_strict_and_loose_verdicts(task, reply, status, strict, loose):
     assert [verdict["strict"] for verdict in score.detail["instructions"]] == strict
     assert [verdict["loose"] for verdict in score.detail["instructions"]] == loose
     assert [verdict["id"] for verdict in score.detail["instructions"]] == ROW["instruction_id_list"]
+    assert score.measures == {
+        "fixed": (int(all(strict)), 1),
+        "paper": (int(all(strict)), 1),
+        "prompt_loose": (int(all(loose)), 1),
+        "instruction_strict": (sum(strict), 2),
+        "instruction_loose": (sum(loose), 2),
+    }
     assert json.loads(json.dumps(score.detail)) == score.detail
     assert score.extracted == (None if status == "empty" else reply)
 
@@ -132,6 +91,13 @@ def test_no_reading_makes_an_empty_reply_right(tmp_path):
 
 def test_the_eight_readings():
     assert variants("a*\nb\nc") == ["a*\nb\nc", "b\nc", "a*\nb", "b", "a\nb\nc", "b\nc", "a\nb", "b"]
+
+
+def test_a_repaired_check_counts_in_one_measure_only(tmp_path):
+    task = task_of(tmp_path, of("detectable_format:number_bullet_lists", num_bullets=2))
+    score = task.score(task.samples(None)[0], "* a\n* b\n---\nBye")
+    assert (score.correct, score.measures["paper"], score.measures["fixed"]) == (False, (0, 1), (1, 1))
+    assert score.detail["instructions"][0]["fixed"]
 
 
 def of(name, **arguments):
@@ -150,7 +116,16 @@ def of(name, **arguments):
         (of("startend:quotation", end_phrase="x"), "end_phrase"),
         (of("detectable_format:number_bullet_lists", num_bullets="3"), "type int"),
         (of("length_constraints:number_words", num_words=3, relation="around"), "'less than' or 'at least'"),
-        (of("keywords:letter_frequency", letter="#", let_frequency=1, let_relation="at least"), "letter must be"),
+        (of("keywords:letter_frequency", letter="ab", let_frequency=1, let_relation="at least"), "must be one sign"),
+        (of("length_constraints:number_words", num_words=0, relation="at least"), "missing .* 'num_words'"),
+        (
+            of("length_constraints:number_words", num_words=-3, relation="at least"),
+            "num_words must be at least 1, got -3",
+        ),
+        (of("length_constraints:nth_paragraph_first_word", **nth(2, 3, "a")), "must be one of 2 paragraphs, got 3"),
+        (of("detectable_format:multiple_sections", section_spliter="(", num_sections=2), "cannot be checked"),
+        (of("language:response_language", language="xx"), "must be one of af, ar, .*; got 'xx'"),
+        (ROW | {"instruction_id_list": [3, "startend:quotation"]}, "asks for 3, which"),
         (ROW | {"kwargs": [{}]}, "one kwargs object per instruction"),
         (ROW | {"kwargs": [{}, 5]}, "one kwargs object per instruction"),
         (ROW | {"instruction_id_list": [], "kwargs": []}, "one kwargs object per instruction"),
@@ -191,10 +166,11 @@ def test_the_shipped_prompts_can_all_be_scored():
     assert sum(followed) < len(followed) / 4  # only "less than N words" is that easy
 
 
-def test_published_prompts_of_known_kinds_can_be_scored(real_data):
-    with open(real_data / "ifeval_input_data.jsonl", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    known = [row for row in rows if set(row["instruction_id_list"]) <= set(CHECKS)]
-    assert len(known) > 200
-    task = IFEval()
-    assert any(task.score(sample_of(row), "A *word* and [more]. " * 100).correct for row in known)
+def test_all_published_prompts_can_be_scored(real_data):
+    task = IFEval(data=str(real_data / "ifeval_input_data.jsonl"))
+    assert task.prepare(allow_code_execution=False).rows == 541
+    samples = task.samples(None)
+    for reply, followed in [("", 0), ("A *word*. " * 100, 1)]:
+        scores = [task.score(sample, reply) for sample in samples]
+        assert sum(score.measures["instruction_strict"][1] for score in scores) == 834
+        assert any(score.correct for score in scores) is bool(followed)
