@@ -9,11 +9,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import logging
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +19,8 @@ from typing import Any
 
 from s2d2cli.errors import TaskDataError
 from s2d2cli.tasks.base import DataSource
+from s2d2cli.tasks.hub import Hub as Hub
+from s2d2cli.tasks.hub import fetch
 
 PACKAGE_PREFIX = "package:"
 
@@ -59,14 +59,6 @@ class Rows:
     rows: list[Row]
     source: DataSource
     places: list[str] = field(default_factory=list)  # of each row, for errors about it: "FILE, line 3"
-
-
-@dataclass(frozen=True)
-class Hub:
-    """Which part of a hub data set is meant."""
-
-    config: str | None
-    split: str = "test"
 
 
 def load(data: str, fields: Mapping[str, type], hub: Hub) -> Rows:
@@ -176,41 +168,10 @@ def check_row(row: Any, place: str, fields: Mapping[str, type]) -> None:
 
 
 def load_hub(dataset: str, hub: Hub, revision: str | None, fields: Mapping[str, type]) -> Rows:
-    """A part of a data set of the Hugging Face hub, through `datasets` and its cache."""
-    try:
-        from datasets import load_dataset
-
-        with errors_only("huggingface_hub"):  # it would print each of its attempts; what came of them is said here
-            table = load_dataset(dataset, hub.config, split=hub.split, revision=revision)
-        rows = [dict(row) for row in table]
-    except Exception as error:  # no address, no such part, a loading script: each library has its own kinds
-        reason = " ".join(str(error).split())
-        raise TaskDataError(
-            f"the data set {dataset} ({hub.config}, {hub.split}) must come from the Hugging Face hub, "
-            f"which failed ({reason}); go online once, or give a local file as task.data=PATH.jsonl"
-        ) from error
-    commit = resolved_revision(table.info.download_checksums)
-    origin = f"{dataset}@{commit or revision or 'unknown'}"
+    """A part of a data set of the Hugging Face hub."""
+    rows, origin = fetch(dataset, hub, revision)
     placed = [(f"{origin}, row {number}", row) for number, row in enumerate(rows, start=1)]
     return checked(placed, fields, DataSource(origin, digest_of_rows(rows), len(rows)))
-
-
-@contextmanager
-def errors_only(name: str) -> Iterator[None]:
-    """A library's warnings are not printed meanwhile."""
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
-def resolved_revision(download_checksums: dict[str, Any] | None) -> str | None:
-    """The commit that `datasets` fetched: it stands in the addresses of the files. Unlike a tag, it cannot move."""
-    found = re.search(r"@([0-9a-f]{40})/", " ".join(download_checksums or ()))
-    return found.group(1) if found else None
 
 
 def json_line(row: Any) -> str:

@@ -94,7 +94,8 @@ def test_a_file_under_a_published_name_must_be_the_published_file(tmp_path, name
 class Table(list):
     """What `load_dataset` returns, as far as it is used."""
 
-    info = SimpleNamespace(download_checksums={f"hf://datasets/openai/gsm8k@{'ab12' * 10}/main/t.parquet": {}})
+    info = SimpleNamespace(download_checksums=None)
+    cache_files = [{"filename": f"/cache/openai___gsm8k/main/0.0.0/{'ab12' * 10}/gsm8k-test.arrow"}]
 
 
 @pytest.fixture
@@ -127,9 +128,19 @@ def test_hub_data_carry_the_commit_that_was_fetched(hub, tmp_path):
 def test_a_tag_is_recorded_as_the_commit_it_stood_for(hub):
     assert load("openai/gsm8k@v1", FIELDS, PART).source.origin == f"openai/gsm8k@{'ab12' * 10}"
     assert hub.calls[0][-1]["revision"] == "v1"
-    hub.answer.info = SimpleNamespace(download_checksums=None)
+    hub.answer.cache_files = []
     assert load("openai/gsm8k@v1", FIELDS, PART).source.origin == "openai/gsm8k@v1"
     assert load("openai/gsm8k", FIELDS, PART).source.origin == "openai/gsm8k@unknown"
+    older = {f"hf://datasets/openai/gsm8k@{'cd34' * 10}/main/t.parquet": {}}
+    hub.answer.info = SimpleNamespace(download_checksums=older)  # where older versions of the library say it
+    assert load("openai/gsm8k", FIELDS, PART).source.origin == f"openai/gsm8k@{'cd34' * 10}"
+
+
+def test_another_commit_than_the_one_asked_for_is_refused(hub):
+    for revision in ("ab12" * 10, "ab12ab1"):
+        assert load(f"openai/gsm8k@{revision}", FIELDS, PART).source.origin == f"openai/gsm8k@{'ab12' * 10}"
+    with pytest.raises(TaskDataError, match=f"of revision {'cd34' * 10}, the copy in the cache is of {'ab12' * 10};"):
+        load(f"openai/gsm8k@{'cd34' * 10}", FIELDS, PART)
 
 
 def test_a_changed_hub_copy_is_used_and_said_to_be_one(hub):
