@@ -26,15 +26,14 @@ def requests(model: ModelAdapter, count: int) -> list[Request]:
     return [Request(s.id, model.encode(model.chat_prompt(s.messages))) for s in task.samples(count)]
 
 
-def measure(decoder: Decoder, model: ModelAdapter, batches: list[list[Request]]) -> dict[str, Any]:
-    """Tokens, forwards and seconds of all batches together."""
-    results = [decoder.generate(model, batch) for batch in batches]
-    tokens = sum(len(generation.token_ids) for result in results for generation in result.generations)
-    seconds = sum(result.seconds for result in results)
-    forwards = sum(sum(result.forwards.values()) for result in results)
+def measure(decoder: Decoder, model: ModelAdapter, prompts: list[Request], width: int) -> dict[str, Any]:
+    """Tokens, forwards and seconds of all prompts, at most `width` of them at once."""
+    session = decoder.session(model, prompts, width)
+    tokens = sum(len(generation.token_ids) for generation in session.results())
+    seconds = session.result.seconds
     return {
         "tokens": tokens,
-        "forwards": forwards,
+        "forwards": sum(session.result.forwards.values()),
         "seconds": round(seconds, 4),
         "tokens_per_s": round(tokens / seconds, 1),
     }
@@ -50,8 +49,7 @@ def batch_rows(samples: int, sizes: list[int], repeats: int) -> list[dict[str, A
     for _ in range(repeats + 1):  # the first round warms up
         for name, decoder in decoders.items():
             for size in sizes:
-                batches = [prompts[low : low + size] for low in range(0, samples, size)]
-                row = measure(decoder, model, batches)
+                row = measure(decoder, model, prompts, size)
                 key = (name, size)
                 if key in best and row["seconds"] < best[key]["seconds"] or key not in best:
                     best[key] = row

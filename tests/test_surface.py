@@ -17,13 +17,16 @@ OPTIONS = {
     "eval": f"{EVERYDAY} --allow-code-execution --check-verifier --json --print-config --trace",
     "sweep": f"{EVERYDAY} --allow-code-execution --dry-run --out",
     "arness": f"{EVERYDAY} --json",
-    "report": "--out",
+    "report": "--measure --out",
+    "compare": "--flips --json --measure",
+    "score": "--allow-code-execution --json",
+    "reproduce": "--allow-code-execution --json --limit --results -o",
 }
 CONFIG = {
     ModelConfig: "name source family revision mask_token stop_tokens block_length dtype",
     DecodeConfig: "block_length denoising_steps max_new_tokens temperature top_k top_p context commit",
     RunConfig: """model decode decoder unmask router estimator verifier task device threads dtype backend seed limit
-    batch_size results""",
+    repeats batch_size results""",
 }
 
 

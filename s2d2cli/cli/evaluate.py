@@ -72,9 +72,11 @@ def print_settings(config: RunConfig) -> None:
 
 def show(outcome: Outcome, checked: Check | None) -> None:
     """A small table, the verifier check if there was one, and what to do about an unfinished run."""
-    from s2d2cli.runs.tables import outcome_table
+    from s2d2cli.runs.tables import outcome_table, warnings
 
     screen().print(outcome_table(outcome.record))
+    for sentence in warnings(outcome.record):
+        typer.echo(f"warning: {sentence}", err=True)
     if outcome.resumed:
         typer.echo(f"{outcome.resumed} samples were there already, {outcome.decoded} decoded now.")
     if outcome.interrupted:

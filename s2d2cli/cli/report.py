@@ -21,6 +21,10 @@ Folders = Annotated[
 def report(
     folders: Folders = None,
     out: Annotated[Path, typer.Option("--out", help="Where table and plots are written.")] = Path("results/report"),
+    measure: Annotated[
+        str | None,
+        typer.Option("--measure", metavar="NAME", help="Count this instead of what the task counts: paper, ..."),
+    ] = None,
 ) -> None:
     """Print the table of accuracy against speed with its Pareto fronts; write it as CSV, Markdown, PNG and SVG."""
     from s2d2cli.runs.report import find_runs
@@ -28,15 +32,15 @@ def report(
 
     found = find_runs(folders or [Path("results")])
     need_writable(out)
-    show(found, out)
+    show(found, out, measure)
 
 
-def show(folders: Sequence[RunFolder], out: Path) -> None:
+def show(folders: Sequence[RunFolder], out: Path, measure: str | None = None) -> None:
     """Print the tables of these runs, write the files, and say where they are."""
     from s2d2cli.runs.report import build
     from s2d2cli.runs.tables import LEGEND, remarks, terminal, write
 
-    built = build(folders)
+    built = build(folders, measure)
     console = screen()
     for table in built.tables:
         console.print(terminal(table, console.width))

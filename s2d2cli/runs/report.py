@@ -20,6 +20,7 @@ from s2d2cli.runs.environment import hardware
 from s2d2cli.runs.pareto import front
 from s2d2cli.runs.store import SCHEMA, Record, RunFolder, damage, decoder_name
 from s2d2cli.runs.summary import FEW_SAMPLES
+from s2d2cli.tasks.statistics import mean_and_deviation
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,22 @@ ACCURACY = Metric("accuracy", "accuracy", "share of samples answered correctly, 
 THROUGHPUT = Metric("tokens_per_s", "tokens/s", "new tokens per second of decoding, whole batches", 1)
 PER_FORWARD = Metric("tokens_per_forward", "tokens/forward", "new tokens per forward pass of a row, prefill counted", 2)
 SPEEDS = (THROUGHPUT, PER_FORWARD)
-PROTOCOL = ("task", "task_settings", "data", "samples", "model", "source", "hardware", "dtype", "backend", "batch_size")
+PROTOCOL = (
+    "task",
+    "task_settings",
+    "data",
+    "samples",
+    "repeats",
+    "model",
+    "source",
+    "hardware",
+    "dtype",
+    "backend",
+    "batch_size",
+)
 SHORT = {"decode.block_length": "block", "decode.denoising_steps": "steps"}  # long names make tables wide
 SHARED = ("decode.temperature", "decode.top_k", "decode.top_p", "decode.max_new_tokens", "seed")
-HIDDEN = ("decoder", "results", "task", "model", "device", "dtype", "backend", "batch_size", "limit")
+HIDDEN = ("decoder", "results", "task", "model", "device", "dtype", "backend", "batch_size", "limit", "repeats")
 
 
 @dataclass
@@ -68,13 +81,17 @@ def find_runs(folders: Iterable[Path]) -> list[RunFolder]:
     return [RunFolder(path) for path in dict.fromkeys(found)]
 
 
-def build(folders: Sequence[RunFolder]) -> Report:
+def build(folders: Sequence[RunFolder], measure: str | None = None) -> Report:
+    """Accuracy is what the task counts as correct, or one of its other measures: `paper`, `instruction_strict`, ..."""
     done, unfinished = [], []
     for folder in folders:
         record = folder.record()
         try:
-            if record is not None and is_done(record):
-                done.append(row_of(folder, record))
+            if record is not None and is_done(record) and measure is not None and measure not in record["measures"]:
+                known = ", ".join(record["measures"]) or "none"
+                unfinished.append(f"{folder.path}: has no measure {measure!r}, its measures are: {known}")
+            elif record is not None and is_done(record):
+                done.append(row_of(folder, record, measure))
             else:
                 unfinished.append(unfinished_line(folder, record))
         except (LookupError, TypeError, ValueError, AttributeError) as error:  # damaged where no check looked
@@ -100,18 +117,26 @@ def unfinished_line(folder: RunFolder, record: Record | None) -> str:
     return f"{folder.path}: {record['status']}, {written} of {record['samples']} samples{error}"
 
 
-def row_of(folder: RunFolder, record: Record) -> dict[str, Any]:
+def row_of(folder: RunFolder, record: Record, measure: str | None = None) -> dict[str, Any]:
     """One flat row for the frame."""
     config, env, speed = record["config"], record["environment"], record["speed"] or {}
+    share = record["measures"][measure] if measure else record
     per_forward = speed.get("tokens_per_forward_interval") or [None, None]
+    per_second = speed.get("tokens_per_s_interval") or [None, None]
     return {
         "decoder": decoder_name(config["decoder"], config["router"]["kind"]),
         "n": record["n"],
-        "accuracy": record["accuracy"],
-        "low": record["interval"][0],
-        "high": record["interval"][1],
+        "measure": measure or "correct",
+        "accuracy": share["accuracy"],
+        "low": share["interval"][0],
+        "high": share["interval"][1],
         "traced": record.get("traced", False),
         "tokens_per_s": None if record.get("traced") else speed.get("tokens_per_s"),
+        "tokens_per_s_low": None if record.get("traced") else per_second[0],
+        "tokens_per_s_high": None if record.get("traced") else per_second[1],
+        "latency_p50_s": speed.get("latency_p50_s"),
+        "latency_p90_s": speed.get("latency_p90_s"),
+        "peak_bytes": (record.get("memory") or {}).get("peak_bytes"),
         "tokens_per_forward": speed.get("tokens_per_forward"),
         "tokens_per_forward_low": per_forward[0],
         "tokens_per_forward_high": per_forward[1],
@@ -122,6 +147,7 @@ def row_of(folder: RunFolder, record: Record) -> dict[str, Any]:
         "task_settings": str(sorted(config["task"].items())),
         "data": f"{record['data']['origin']} {record['data']['sha256'][:12]}",
         "samples": record["samples"],
+        "repeats": config["repeats"],
         "data_rows": record["data"]["rows"],
         "model": config["model"]["name"],
         "source": f"{config['model']['source']}@{config['model']['revision']}",
@@ -178,8 +204,9 @@ def title(rows: pd.DataFrame, differing: Sequence[str]) -> str:
     extra = [f"{key.replace('_', ' ')} {first[key]}" for key in differing if key in ("data", "source", "task_settings")]
     few = f", fewer than {FEW_SAMPLES}: rough" if first["samples"] < FEW_SAMPLES else ""
     size = f"{first['samples']} of {first['data_rows']} samples{few}"
+    counted = "" if first["measure"] == "correct" else f" ({first['measure']})"
     machine = f"{first['hardware']}, {first['dtype']}, {first['backend']}, batch {first['batch_size']}"
-    return "; ".join([f"{first['task']} on {first['model']}", size, machine, *extra])
+    return "; ".join([f"{first['task']}{counted} on {first['model']}", size, machine, *extra])
 
 
 def completed(rows: pd.DataFrame) -> pd.DataFrame:
@@ -216,6 +243,21 @@ def names(keys: Sequence[str]) -> list[str]:
     """As short as they can be told apart: the last word, the group for its `kind`, else the whole key."""
     short = [SHORT.get(key, key.removesuffix(".kind").rpartition(".")[2]) for key in keys]
     return [name if short.count(name) == 1 else key for key, name in zip(keys, short, strict=True)]
+
+
+def seed_lines(rows: pd.DataFrame) -> list[str]:
+    """Rows that are alike but for their seed: the mean, and how far one seed is from the next."""
+    lines = []
+    alike = [str({key: value for key, value in one.items() if key != "seed"}) for one in rows["settings"]]
+    for _, group in rows.groupby(alike, sort=False):
+        if len(group) > 1:
+            mean, deviation = mean_and_deviation(group["accuracy"].tolist())
+            shown = group["varied"].iloc[0].replace(f"seed={group['settings'].iloc[0]['seed']}", "").strip()
+            lines.append(
+                f"{group['decoder'].iloc[0]} {shown}: {len(group)} seeds, accuracy {mean:.3f} on average, "
+                f"standard deviation {deviation:.3f} between them."
+            )
+    return lines
 
 
 def speedups(rows: pd.DataFrame) -> list[float | None]:

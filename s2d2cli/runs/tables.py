@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table as Grid
 from rich.text import Text
 
-from s2d2cli.runs.report import ACCURACY, PER_FORWARD, THROUGHPUT, Metric, Report, Table, alarms_text
+from s2d2cli.runs.report import ACCURACY, PER_FORWARD, THROUGHPUT, Metric, Report, Table, alarms_text, seed_lines
 from s2d2cli.runs.store import Record, decoder_name
 from s2d2cli.runs.summary import FEW_SAMPLES, accuracy_text
 from s2d2cli.runs.verification import TRACED
@@ -21,6 +21,7 @@ COLUMNS = ("decoder", "settings", "n", "accuracy", "95 %", "tok/s", "vs AR", "to
 SPARE = ("n", "length", "alarms")  # left out of a narrow terminal; the title has n, the files have all
 LEFT = ("decoder", "settings", "alarms")
 WIDE = 100
+TRUNCATED_LIMIT, NO_ANSWER_LIMIT = 0.02, 0.2  # shares of the answers above which a warning is due
 LEGEND = (
     f"{FRONT} on the Pareto front of accuracy against that column. tok/s: {THROUGHPUT.unit}; vs AR: the same against "
     f"autoregressive decoding; tok/fwd: {PER_FORWARD.unit}; length: mean tokens of an answer."
@@ -84,7 +85,8 @@ def remarks(report: Report) -> list[str]:
         for _, row in table.rows.iterrows()
         if row["traced"]
     ]
-    return [*report.notes, *traced, *(slower if len(slower) <= 3 else [many_slower(slower)]), *lost]
+    seeds = [line for table in report.tables for line in seed_lines(table.rows)]
+    return [*report.notes, *seeds, *traced, *(slower if len(slower) <= 3 else [many_slower(slower)]), *lost]
 
 
 def many_slower(slower: list[str]) -> str:
@@ -164,6 +166,7 @@ def entries(record: Record) -> list[tuple[str, str]]:
         ("accuracy", accuracy_text(record)),
         *(("  " + name, measure_text(one)) for name, one in record["measures"].items()),
         ("correct", f"{record['correct']} of {record['n']} (data set: {record['data']['rows']}){few}"),
+        ("data", f"{record['data']['origin']}, sha256 {record['data']['sha256'][:12]}"),
         *repeated_entries(record["repeated"]),
         ("alarms", alarms_text(record) or "none"),
         ("tokens", f"{record['speed']['tokens']}, {record['mean_tokens']:.1f} per answer"),
@@ -172,6 +175,30 @@ def entries(record: Record) -> list[tuple[str, str]]:
         *verification_entries(record),
         ("warm-up", f"{record['warm_up'] or 'none'}; not counted"),
     ]
+
+
+def warnings(record: Record) -> list[str]:
+    """What a reader of this score has to hear, a sentence each."""
+    n, alarms = record["n"], record["alarms"]
+    found = []
+    if n and alarms["truncated"] / n > TRUNCATED_LIMIT:
+        most = record["config"]["decode"]["max_new_tokens"]
+        found.append(
+            f"{alarms['truncated']} of {n} answers were cut off at {most} new tokens, so the accuracy is a lower "
+            f"bound; raise decode.max_new_tokens"
+        )
+    if n and alarms["no_answer"] / n > NO_ANSWER_LIMIT:
+        found.append(
+            f"nothing to judge was found in {alarms['no_answer']} of {n} answers; look at samples.jsonl: does the "
+            f"prompt suit this model?"
+        )
+    if alarms["errors"]:
+        found.append(f"{alarms['errors']} of {n} answers could not be scored and count as wrong; see samples.jsonl")
+    if alarms["mask_token"]:
+        found.append(f"{alarms['mask_token']} of {n} answers hold a mask token, which is a fault of the decoder")
+    if record["data"].get("published") is False:
+        found.append(f"the rows of {record['data']['origin']} are not those of the published benchmark")
+    return found
 
 
 def measure_text(measure: Record) -> str:

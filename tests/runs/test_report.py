@@ -16,7 +16,7 @@ from s2d2cli.errors import ConfigError
 from s2d2cli.runs.report import build, find_runs
 from s2d2cli.runs.store import SCHEMA
 from s2d2cli.runs.summary import ALARMS
-from s2d2cli.runs.tables import frame, markdown, remarks, terminal, write
+from s2d2cli.runs.tables import frame, markdown, remarks, terminal, warnings, write
 
 
 def run(accuracy: float, per_second: float, per_forward: float, *overrides: str, **changes) -> dict:
@@ -183,6 +183,41 @@ def test_a_run_without_a_measured_speed_is_on_no_front(tmp_path):
     (table,) = build(stored(tmp_path, slow, run(0.5, 50.0, 2.0, *DYNAMIC))).tables
     assert table.rows.set_index("decoder")["front_tokens_per_s"].to_dict() == {"autoregressive": False, "dynamic": True}
     assert table.rows["speedup"].isna().all()
+
+
+def test_another_measure_is_another_table(tmp_path):
+    """Fast-dLLM#46: two protocols under one name; here one table shows one, and says which."""
+    paper = {"of": 100, "correct": 20, "accuracy": 0.2, "interval": [0.1, 0.3]}
+    both = run(0.9, 100.0, 1.0, *AR, measures={"paper": paper}), run(0.8, 50.0, 2.0, *DYNAMIC, measures={})
+    folders = stored(tmp_path, *both)
+    report = build(folders, "paper")
+    (table,) = report.tables
+    assert list(table.rows["accuracy"]) == [0.2] and table.title.startswith("tiny_math (paper) on tiny")
+    assert report.unfinished == [f"{folders[1].path}: has no measure 'paper', its measures are: none"]
+    assert len(build(folders).tables[0].rows) == 2
+
+
+def test_seeds_are_summed_up(tmp_path):
+    warm = ["decode.temperature=1"]
+    runs = [run(accuracy, 100.0, 1.0, *DYNAMIC, *warm, f"seed={i}") for i, accuracy in enumerate((0.5, 0.6, 0.7))]
+    report = build(stored(tmp_path, *runs, run(0.9, 100.0, 1.0, *AR)))
+    (line,) = [line for line in remarks(report) if "seeds" in line]
+    assert "3 seeds, accuracy 0.600 on average, standard deviation 0.100 between them" in line and "seed=" not in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"alarms__truncated": 3}, "3 of 100 answers were cut off at 128 new tokens"),
+        ({"alarms__no_answer": 21}, "nothing to judge was found in 21 of 100 answers"),
+        ({"alarms__errors": 1}, "1 of 100 answers could not be scored and count as wrong"),
+        ({"alarms__mask_token": 1}, "1 of 100 answers hold a mask token"),
+        ({"data__published": False}, "the rows of file are not those of the published benchmark"),
+    ],
+)
+def test_what_spoils_a_score_is_said(changes, words):
+    assert words in warnings(run(0.5, 1.0, 1.0, **changes))[0]
+    assert warnings(run(0.5, 1.0, 1.0, alarms__truncated=2, alarms__no_answer=20)) == []
 
 
 def test_files(tmp_path, three):
