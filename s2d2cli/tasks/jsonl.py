@@ -22,6 +22,7 @@ from s2d2cli.tasks.code import extract_code, wanted_names
 from s2d2cli.tasks.data import Row, Rows, check_unique, load_file
 from s2d2cli.tasks.gsm8k import score_number
 from s2d2cli.tasks.ifeval import IFEval, check_row
+from s2d2cli.tasks.ifeval_language import ensure
 from s2d2cli.tasks.numbers import find_answer
 from s2d2cli.tasks.sandbox import Program, ensure_sandbox, run_program
 
@@ -63,6 +64,11 @@ class Jsonl:
         if self.scorer == "code":
             ensure_sandbox()
         return source
+
+    def facts(self) -> dict[str, Any]:
+        """The packages that the verdicts on instructions depend on."""
+        rows = self._loaded.rows if self.scorer == "instructions" else []
+        return dict(ensure({name for row in rows for name in row["instruction_id_list"]}))
 
     def samples(self, limit: int | None) -> list[Sample]:
         placed = list(zip(self._loaded.places, self._loaded.rows, strict=True))[:limit]

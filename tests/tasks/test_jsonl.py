@@ -149,7 +149,16 @@ def test_instructions(own):
     task = own({"prompt": "Write without commas.", **asked}, scorer="instructions")
     assert scored(task, "no comma here").correct
     score = scored(task, "one, two")
-    assert (score.correct, score.detail["status"]) == (False, "not_followed")
+    assert (score.correct, score.detail["status"], score.measures["fixed"]) == (False, "not_followed", (0, 1))
+    assert score.measures["instruction_strict"] == (0, 1)
+    assert task.facts() == {}
+
+
+def test_what_the_verdicts_depend_on_is_recorded(own):
+    asked = {"instruction_id_list": ["language:response_language"], "kwargs": [{"language": "de"}]}
+    pytest.importorskip("langdetect")
+    assert own({"prompt": "p", **asked}, scorer="instructions").facts().keys() == {"langdetect"}
+    assert own({"prompt": "p", "answer": "a", **asked}).facts() == {}
 
 
 # Refusals: the line, what must hold, what came
