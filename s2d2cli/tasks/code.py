@@ -1,9 +1,10 @@
 """Finds the program in a model's reply.
 
 Candidates, best first: all fenced Python blocks joined, each block alone (the last first), the text itself, the runs of
-lines in it that parse. The first that compiles and defines the wanted names wins. `preamble` is a prompt that replies
-may continue (a function's head): it stands in front of each candidate. Fences count only at the start of a line, and a
-block ends at the first closing fence with which it compiles, since a docstring may hold fences too.
+lines in it that parse. The first that compiles and defines the wanted names wins. A reply may also repeat or continue a
+prompt that is a program without its end: then a candidate gets what stands in the prompt before the wanted definition,
+or, if it defines nothing wanted and begins indented, the whole prompt in front. Fences count only at the start of a
+line, and a block ends at the first closing fence with which it compiles, since a docstring may hold fences too.
 """
 
 from __future__ import annotations
@@ -27,18 +28,36 @@ CODE_START = re.compile(r"(?:import|from|def|class|async|if|for|while|with|try)\
 CODE_LIKE = re.compile(r"\s*(?:(?:def|class|import) \w|from [\w.]+ import|return\b|@\w|\w+ = )")
 
 
-def extract_code(reply: str, names: set[str], preamble: str = "") -> str | None:
+def extract_code(reply: str, names: set[str], prompt: str = "") -> str | None:
     """The program in `reply` that defines `names`; if none does, the best guess; None if nothing looks like code."""
     reply = reply[:MAX_LENGTH].replace("\r\n", "\n")
-    blocks = python_blocks(reply)
-    text = reply.rpartition("[BEGIN]")[2].partition("[DONE]")[0]
-    for candidate in candidates(blocks, text, preamble):
-        program = preamble + candidate
-        tree = parsed(program) if candidate.strip() else None
+    blocks, texts = python_blocks(reply), marked(reply)
+    preamble = before_definition(prompt, names)
+    for candidate in definitions(blocks, texts):
+        tree = parsed(candidate) if candidate.strip() else None
         if tree is not None and names <= defined(tree):
-            return without_examples(program, tree, names)
-    guess = "\n".join(blocks) or (text if looks_like_code(text) else "")
-    return preamble + guess if guess.strip() else None
+            return without_examples(*behind(preamble, candidate, tree), names)
+    for candidate in continuations(blocks, texts, prompt) if prompt else ():
+        tree = parsed(prompt + candidate) if is_indented(candidate) else None
+        if tree is not None:
+            return without_examples(prompt + candidate, tree, names)
+    guess = "\n".join(blocks) or (texts[0] if looks_like_code(texts[0]) else "")
+    return (prompt if is_indented(guess) else preamble) + guess if guess.strip() else None
+
+
+def behind(preamble: str, candidate: str, tree: ast.Module) -> tuple[str, ast.Module]:
+    """The candidate with the prompt's imports and helpers in front, unless it has all of them itself."""
+    given = parsed(preamble)
+    if given is None or defined(given) <= defined(tree):
+        return candidate, tree
+    whole = parsed(preamble + candidate)
+    return (candidate, tree) if whole is None else (preamble + candidate, whole)
+
+
+def before_definition(prompt: str, names: set[str]) -> str:
+    """What stands in a prompt before the function that is to be written: its imports, constants and helpers."""
+    heads = [re.search(rf"^(?:async )?def {re.escape(name)}\b", prompt, re.MULTILINE) for name in names]
+    return prompt[: min((head.start() for head in heads if head), default=len(prompt))]
 
 
 def wanted_names(tests: list[str], setup: str = "") -> set[str]:
@@ -50,13 +69,26 @@ def wanted_names(tests: list[str], setup: str = "") -> set[str]:
     return {name for name in called - given if not hasattr(builtins, name)}
 
 
-def candidates(blocks: list[str], text: str, preamble: str) -> Iterator[str]:
-    """Texts that may be the program, best first."""
-    yield "\n".join(block for block in blocks if parsed(preamble + block) is not None)
+def marked(reply: str) -> list[str]:
+    """The texts between [BEGIN] and [DONE], the last first; a reply may leave out either, or both."""
+    return [piece.partition("[DONE]")[0] for piece in reversed(reply.split("[BEGIN]", MAX_TRIES))]
+
+
+def definitions(blocks: list[str], texts: list[str]) -> Iterator[str]:
+    """Texts that may be the whole program, best first."""
+    yield "\n".join(block for block in blocks if parsed(block) is not None)
     yield from reversed(blocks)
-    yield text
-    yield continuation(text, preamble)
-    yield runs_of_code(text)
+    for text in texts:
+        yield text
+        yield runs_of_code(text)
+
+
+def continuations(blocks: list[str], texts: list[str], prompt: str) -> Iterator[str]:
+    """Texts that may be the rest of the program that `prompt` begins, best first."""
+    joined = "\n".join(block for block in blocks if parsed(prompt + block) is not None)
+    for text in (joined, *reversed(blocks), *texts):
+        yield text
+        yield continuation(text, prompt)
 
 
 def python_blocks(reply: str) -> list[str]:
@@ -89,11 +121,16 @@ def without_indent(lines: list[str], opening: re.Match[str]) -> str:
     return "\n".join(line[width:] if not line[:width].strip() else line for line in lines)
 
 
-def continuation(text: str, preamble: str) -> str:
-    """As much of `text` as continues `preamble`, without the prose that may follow."""
-    head = preamble.split("\n")[:-1]
+def continuation(text: str, prompt: str) -> str:
+    """As much of `text` as continues `prompt`, without the prose that may follow."""
+    head = prompt.split("\n")[:-1]
     lines = text.split("\n")
     return "\n".join(lines[: max(0, parsing_length(head + lines) - len(head))])
+
+
+def is_indented(text: str) -> bool:
+    """Whether the first line with something in it is set in, as the body of a function is."""
+    return text.lstrip("\n")[:1] in (" ", "\t") and bool(text.strip())
 
 
 def runs_of_code(text: str) -> str:

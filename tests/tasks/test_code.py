@@ -1,15 +1,13 @@
-"""Finding the program in a reply, and the verdict on it."""
+"""Finding the program in a reply."""
 
-import json
 import time
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from s2d2cli.errors import ConfigError, SandboxError, TaskDataError
 from s2d2cli.tasks.code import extract_code, wanted_names
-from s2d2cli.tasks.mbpp import MBPP, TinyCode
+from s2d2cli.tasks.published_code import published_extract
 
 CODE = "def area(r):\n    return PI * r * r"
 WHOLE = f"PI = 3\n{CODE}"
@@ -40,6 +38,7 @@ REPLIES = {
     "begin and done": f"[BEGIN]\n{WHOLE}\n[DONE]\nanything",
     "done": f"{WHOLE}\n[DONE]",
     "begin": f"Sure! [BEGIN]\n{WHOLE}",
+    "done, then the next problem": f"{WHOLE}\n[DONE]\n\nAnother task.\n[BEGIN]\ndef other(r):\n    return 0\n[DONE]",
     "windows lines": fenced(WHOLE).replace("\n", "\r\n"),
     "list item": f"1. First:\n   ```python\n   PI = 3\n{'   ' + CODE.replace(chr(10), chr(10) + '   ')}\n   ```",
     "helper in the first fence": f"{fenced('PI = 3')}\nand then\n{fenced(CODE)}",
@@ -138,21 +137,57 @@ def test_a_reply_without_a_right_program_is_still_judged(reply, guess):
     assert extract_code(reply, {"area"}) == guess
 
 
-HEAD = 'from typing import List\n\ndef helper(x):\n    return 3 * x\n\ndef area(r: int) -> int:\n    """The area."""\n'
+IMPORT, HELPER = "from typing import List\n\n", "def helper(x):\n    return 3 * x\n\n"
+HEAD = f'{IMPORT}{HELPER}def area(r: int) -> int:\n    """The area."""\n'
+BODY = "    return helper(r * r)"
 COMPLETIONS = {
-    "body": "    return helper(r * r)\n",
-    "body in a fence": fenced("    return helper(r * r)"),
-    "body and prose": "    return helper(r * r)\n\nThis multiplies, as asked.",
-    "body, fence and example": f"{fenced('    return helper(r * r)')}\nFor example:\n{fenced('print(area(unknown))')}",
+    "body": f"{BODY}\n",
+    "body behind an empty line": f"\n{BODY}",
+    "body in a fence": fenced(BODY),
+    "body in a fence that is not closed": f"```python\n{BODY}",
+    "body in a list item": f"1. Like this:\n   ```python\n   {BODY}\n   ```",
+    "body and prose": f"{BODY}\n\nThis multiplies, as asked.",
+    "body and a lone fence": f"{BODY}\n```\n\nThis multiplies.",
+    "body, fence and example": f"{fenced(BODY)}\nFor example:\n{fenced('print(area(unknown))')}",
+    "body and an example that is cut off": f"```python\n{BODY}\n\nprint(area(",
+    "body and a helper with a longer name": "    return area_of(r)\n\ndef area_of(r):\n    return helper(r * r)",
     "function without its helper": fenced("def area(r):\n    return helper(r * r)"),
     "function without its imports": "def area(r: List) -> int:\n    return helper(r * r)",
+    "function with imports, without its helper": f"{IMPORT}def area(r: List):\n    return helper(r * r)",
+    "function with another import": "import math\ndef area(r: List):\n    return math.floor(helper(r * r))",
+    "function with a helper of its own": fenced("def helper(x):\n    return 12\ndef area(r):\n    return helper(r)"),
+    "helper in a fence of its own": f"{fenced('def x3(x): return 3 * x')}\n{fenced('def area(r): return x3(r * r)')}",
+    "whole": fenced(f"{HEAD}{BODY}"),
+    "whole, in the future": f"from __future__ import annotations\n{HEAD}{BODY}",
     "prose, then the function": "Here you are, a function:\n\ndef area(r):\n    return helper(r * r)\n",
+    "function in the text, example in a fence": f"def area(r):\n{BODY}\n\nUse it:\n{fenced('print(area(2))')}",
+    "explanation first": f"{fenced('area(2) == 12')}\nso\n{fenced('def area(r):' + chr(10) + BODY)}",
+    "explanation last": f"{fenced('def area(r):' + chr(10) + BODY)}\nso\n{fenced('area(2) == 12')}",
+    "fence in the docstring": fenced(f'def area(r):\n    """As in\n```\narea(2)\n```\n    """\n{BODY}'),
 }
 
 
 @pytest.mark.parametrize("reply", COMPLETIONS.values(), ids=COMPLETIONS)
-def test_replies_may_continue_a_prompt(reply):
+def test_replies_may_repeat_or_continue_a_prompt(reply):
     assert value(extract_code(reply, {"area"}, HEAD)) == 12
+
+
+def test_what_a_reply_has_itself_is_not_put_in_front_again():
+    assert extract_code(fenced(HEAD + BODY), {"area"}, HEAD) == HEAD + BODY
+    assert extract_code(fenced(f"def area(r):\n{BODY}"), {"area"}, HEAD) == f"{IMPORT}{HELPER}def area(r):\n{BODY}"
+
+
+@pytest.mark.parametrize(
+    ("reply", "guess"),
+    [
+        ("def area_of(r):\n    return r", f"{IMPORT}{HELPER}def area_of(r):\n    return r"),
+        ("    return (r *", f"{HEAD}    return (r *"),
+        ("I cannot do that.", None),
+        ("", None),
+    ],
+)
+def test_a_wrong_completion_is_judged_as_it_is(reply, guess):
+    assert extract_code(reply, {"area"}, HEAD) == guess
 
 
 def test_wanted_names_are_what_tests_call():
@@ -170,126 +205,18 @@ PIECES = ["```", "```python\n", "\n", "def area(r):", "    return r", "'''", "("
 @example("(" * 5000)
 @example("-" * 50000)
 def test_any_reply_is_read_without_an_error(reply):
-    program = extract_code(reply, {"area"})
-    assert program is None or program.strip()
+    for prompt in ("", HEAD):
+        program = extract_code(reply, {"area"}, prompt)
+        assert program is None or program.strip()
+    assert len(published_extract(reply)) <= len(reply)
 
 
-@pytest.mark.parametrize("line", ["```\n", "```\n(", "x = [\n", "[BEGIN]", "def area(r):\n", "@", "if x:\n  "])
-def test_a_line_repeated_without_end_takes_no_time(line):
+@pytest.mark.parametrize("prompt", ["", HEAD], ids=["bare", "prompt"])
+@pytest.mark.parametrize(
+    "line", ["```\n", "```\n(", "x = [\n", "[BEGIN]", "def area(r):\n", "@", "if x:\n  ", "    x\n```\n"]
+)
+def test_a_line_repeated_without_end_takes_no_time(line, prompt):
     begin = time.process_time()
-    extract_code(line * 300, {"area"})
+    extract_code(line * 300, {"area"}, prompt)
+    published_extract(line * 300)
     assert time.process_time() - begin < 5
-
-
-ROW = {
-    "task_id": 7,
-    "text": "Write a function to double a number.",
-    "code": "def double(x): return 2 * x",
-    "test_list": ["assert double(2) == 4", "assert double(3) == 6", "assert double(root.value) == 2"],
-    "test_setup_code": "root = Node(1)",
-    "challenge_test_list": [],
-}
-NODE = "class Node:\n    def __init__(self, value): self.value = value\n"
-
-
-@pytest.fixture
-def task(tmp_path):
-    path = tmp_path / "functions.jsonl"
-    path.write_text(json.dumps(ROW) + "\n")
-    return MBPP(data=str(path), system="Write Python.", cpu_limit_s=1)
-
-
-def test_the_published_prompt(task):
-    (sample,) = task.samples(None)
-    assert sample.id == "mbpp/7"
-    assert sample.messages == [
-        {"role": "system", "content": "Write Python."},
-        {
-            "role": "user",
-            "content": "Write a function to double a number.\nYour code should pass these tests:\n"
-            "assert double(2) == 4\nassert double(3) == 6\nassert double(root.value) == 2",
-        },
-    ]
-
-
-@pytest.mark.parametrize(
-    ("completion", "status"),
-    [
-        (fenced(NODE + ROW["code"]), "pass"),
-        (NODE + ROW["code"] + "\nprint(double(unknown))", "pass"),
-        (NODE + "def double(x): return 4", "assert"),
-        (NODE + "def triple(x): return 4", "error"),
-        (NODE + "import os\ndef double(x): os._exit(0)", "error"),
-        (NODE + "def double(x): return bytearray(1 << 45)", "memory"),
-        (fenced("def double(x) return 2 * x"), "syntax"),
-        ("I would multiply by two.", "no_code"),
-        ("", "no_code"),
-    ],
-)
-def test_verdicts(task, completion, status):
-    score = task.score(task.samples(None)[0], completion)
-    assert score.detail["status"] == status
-    assert score.correct == (status == "pass")
-    assert (score.extracted is None) == (status == "no_code")
-
-
-def test_a_hanging_program_gets_the_tasks_limit(task):
-    score = task.score(task.samples(None)[0], NODE + "def double(x):\n    while True: pass")
-    assert score.detail["status"] == "timeout"
-
-
-def test_running_code_needs_consent_before_anything_else():
-    with pytest.raises(SandboxError, match="tiny_code .*--allow-code-execution"):
-        TinyCode(data="/nowhere.jsonl").prepare(allow_code_execution=False)
-
-
-def test_the_time_limit_is_checked():
-    with pytest.raises(ConfigError, match="cpu_limit_s"):
-        TinyCode(cpu_limit_s=0).validate()
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([ROW | {"test_list": []}], "always pass"),
-        ([ROW | {"test_list": [5]}], "task_id 7"),
-        ([ROW, ROW], "mbpp/7 occurs twice"),
-    ],
-)
-def test_bad_rows_are_refused(tmp_path, rows, words):
-    path = tmp_path / "functions.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(TaskDataError, match=words):
-        MBPP(data=str(path)).prepare(allow_code_execution=True)
-
-
-def test_published_solutions_are_found_in_every_style(real_data):
-    task = MBPP(data=str(real_data / "mbpp.jsonl"))
-    for sample in task.samples(None)[::10]:
-        code = sample.record["code"].replace("\r\n", "\n")
-        names = wanted_names(sample.record["test_list"], sample.record["test_setup_code"])
-        for reply in (code, fenced(code), f"Here it is:\n\n{code}\n\nThat does the job.", f"```\n{code}"):
-            assert extract_code(reply, names).strip() == code.strip(), sample.id
-
-
-def test_a_published_setup_that_needs_the_code(real_data):
-    """Task 367 can only pass if its setup follows the code: it builds objects of the code's class."""
-    task = MBPP(data=str(real_data / "mbpp.jsonl"))
-    sample = task.samples(None)[366]
-    assert sample.id == "mbpp/367"
-    assert task.score(sample, fenced(sample.record["code"])).correct
-
-
-@pytest.mark.slow
-def test_every_published_solution_passes(real_data):
-    task = MBPP(data=str(real_data / "mbpp.jsonl"))
-    assert task.prepare(allow_code_execution=True).rows == 974
-    assert [s.id for s in task.samples(None)[10:510] if not task.score(s, fenced(s.record["code"])).correct] == []
-
-
-def test_shipped_solutions_pass():
-    task = TinyCode()
-    assert task.prepare(allow_code_execution=True).rows >= 200
-    samples = task.samples(None)
-    assert len({sample.id for sample in samples}) == len(samples)
-    assert [s.id for s in samples[::20] if not task.score(s, s.record["code"]).correct] == []
