@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -34,8 +34,15 @@ KNOWN_SHA256 = {
     "ifeval_input_data.jsonl": "67ffeee0fcb87c317c5b08a2de85557b4a7e96ada6178aa645b4954fe4b53d49",
 }
 
-# Where the hub has published sets, and the digests of their content in the published files (`digest_of_content`).
+# Where the hub has published sets, what is read of each, and the digests of that in the published files.
 HUB_COPIES = ("openai/gsm8k", "openai/openai_humaneval", "google-research-datasets/mbpp", "google/IFEval")
+PUBLISHED_FIELDS = (
+    ("question", "answer"),
+    ("task_id", "prompt", "entry_point", "test"),
+    ("task_id", "text", "test_list"),
+    ("task_id", "prompt", "test_list"),
+    ("key", "prompt", "instruction_id_list", "kwargs"),
+)
 PUBLISHED_CONTENT = {
     "51b901a6559b123df91167acbe3ed6d6d5d404ee6fa0773a4da19fd9d44c767a": "GSM8K, test",
     "f4a01b6815fecf524379f4b777552145b04c290dceaadb3d6d1a5b3808bf856b": "HumanEval",
@@ -95,10 +102,17 @@ def checked(placed: list[tuple[str, Any]], fields: Mapping[str, type], source: D
     for place, row in placed:
         check_row(row, place, fields)
     rows = [dict(row) for _, row in placed]
-    content = digest_of_content(rows, fields)
-    known = source.origin.partition("@")[0] in HUB_COPIES
-    published = True if content in PUBLISHED_CONTENT else False if known else None
-    return Rows(rows, replace(source, content=content, published=published), [place for place, _ in placed])
+    claimed = source.origin.partition("@")[0] in HUB_COPIES
+    published = True if published_as(rows) else False if claimed else None
+    source = replace(source, content=digest_of_content(rows, fields), published=published)
+    return Rows(rows, source, [place for place, _ in placed])
+
+
+def published_as(rows: list[Row]) -> str | None:
+    """The published set that these rows are, whatever else is in them."""
+    readable = [names for names in PUBLISHED_FIELDS if set(names) <= rows[0].keys()]
+    found = (PUBLISHED_CONTENT.get(digest_of_content(rows, names)) for names in readable)
+    return next((name for name in found if name), None)
 
 
 def locate(data: str) -> Path:
@@ -183,8 +197,8 @@ def digest_of_rows(rows: list[Row]) -> str:
     return hashlib.sha256("".join(map(json_line, rows)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def digest_of_content(rows: list[Row], fields: Mapping[str, type]) -> str:
-    """The digest of the rows' fields that a task reads. Table formats fill up with null, which is no content."""
+def digest_of_content(rows: list[Row], fields: Iterable[str]) -> str:
+    """The digest of these fields of the rows. Table formats fill up with null, which is no content."""
     return digest_of_rows([without_null({name: row.get(name) for name in fields}) for row in rows])
 
 

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from s2d2cli.errors import TaskDataError
-from s2d2cli.tasks.data import KNOWN_SHA256, PUBLISHED_CONTENT, Hub, load, load_file, load_hub
+from s2d2cli.tasks.data import KNOWN_SHA256, Hub, load, load_file, load_hub, published_as
 
 FIELDS = {"question": str, "answer": str}
 ROWS = [{"question": "Ann has\u2028two", "answer": "#### 2"}, {"question": "Bo has", "answer": "#### 3"}]
@@ -216,33 +216,31 @@ def filled(arguments):
 
 
 PUBLISHED = [
-    ("gsm8k_test.jsonl", "GSM8K, test", FIELDS),
-    ("HumanEval.jsonl", "HumanEval", dict.fromkeys(("task_id", "prompt", "entry_point", "test"), str)),
-    ("HumanEval.jsonl.gz", "HumanEval", dict.fromkeys(("task_id", "prompt", "entry_point", "test"), str)),
-    ("mbpp.jsonl", "MBPP", {"task_id": int, "text": str, "test_list": list}),
-    ("sanitized-mbpp.json", "MBPP sanitized", {"task_id": int, "prompt": str, "test_list": list}),
-    ("ifeval_input_data.jsonl", "IFEval", {"key": int, "prompt": str, "instruction_id_list": list, "kwargs": list}),
+    ("gsm8k_test.jsonl", "GSM8K, test", "answer"),
+    ("HumanEval.jsonl", "HumanEval", "test"),
+    ("HumanEval.jsonl.gz", "HumanEval", "entry_point"),
+    ("mbpp.jsonl", "MBPP", "test_list"),
+    ("sanitized-mbpp.json", "MBPP sanitized", "prompt"),
+    ("ifeval_input_data.jsonl", "IFEval", "kwargs"),
 ]
 
 
-@pytest.mark.parametrize(("name", "title", "fields"), PUBLISHED)
-def test_published_files_are_known_by_their_content(real_data, hub, name, title, fields):
-    loaded = load_file(str(real_data / name), fields)
+@pytest.mark.parametrize(("name", "title", "read"), PUBLISHED)
+def test_published_files_are_known_by_their_content(real_data, hub, name, title, read):
+    loaded = load_file(str(real_data / name), {})
     assert loaded.source.published is True
-    assert PUBLISHED_CONTENT[loaded.source.content] == title
+    assert published_as(loaded.rows) == title
     hub.answer = Table({"extra": 1, **row} for row in loaded.rows)
-    assert load("openai/gsm8k", fields, PART).source.published is True
-    changed = dict(loaded.rows[7])
-    changed[next(reversed(fields))] = type(changed[next(reversed(fields))])()
-    hub.answer[7] = changed
-    assert load("openai/gsm8k", fields, PART).source.published is False
+    assert load("openai/gsm8k", {}, PART).source.published is True
+    hub.answer[7] = {**hub.answer[7], read: type(loaded.rows[7][read])()}
+    assert load("openai/gsm8k", {}, PART).source.published is False
 
 
 @pytest.mark.parametrize(
-    ("name", "title", "text"), [("mbpp.jsonl", "MBPP", "text"), ("sanitized-mbpp.json", "MBPP sanitized", "prompt")]
+    ("name", "title"), [("mbpp.jsonl", "MBPP, test"), ("sanitized-mbpp.json", "MBPP sanitized, test")]
 )
-def test_the_test_split_of_mbpp_on_the_hub_is_known_too(real_data, hub, name, title, text):
-    fields = {"task_id": int, text: str, "test_list": list}
-    hub.answer = Table(row for row in load_file(str(real_data / name), fields).rows if 11 <= row["task_id"] <= 510)
-    source = load("google-research-datasets/mbpp", fields, PART).source
-    assert (source.published, PUBLISHED_CONTENT[source.content][: len(title) + 6]) == (True, f"{title}, test")
+def test_the_test_split_of_mbpp_on_the_hub_is_known_too(real_data, hub, name, title):
+    hub.answer = Table(row for row in load_file(str(real_data / name), {}).rows if 11 <= row["task_id"] <= 510)
+    loaded = load("google-research-datasets/mbpp", {}, PART)
+    assert loaded.source.published is True
+    assert published_as(loaded.rows).startswith(title)
