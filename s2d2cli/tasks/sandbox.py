@@ -1,18 +1,25 @@
 """Runs generated programs in a fresh Python process with limits, and believes only a proof that their tests ran.
 
-Covered: endless loops and slow code (CPU and wall limits, enforced from outside), memory (Linux), huge files and
-output, core dumps, waiting for input, processes left behind (killed by group, and on Linux by folder and by a mark in
-their environment), leaving early in whatever way (`sys.exit`, `os._exit`, `raise SystemExit`), catching every
-exception, and printing what a passing program would print: "pass" needs a random nonce that is handed out only after
-the last test.
+Two sandboxes. "process" is there on every Linux and macOS; "bwrap" puts bubblewrap around it, where that is installed
+and user namespaces are allowed.
 
-Not covered: this is a guard against accidents, not against an attacker. The program has the rights of the user who runs
-s2d2: it can use the network, read and write that user's files, signal that user's processes, and fill the disk with
-many files. A program that looks for the nonce in its own process can find it, and one that keeps forking out of its
-group faster than it is swept up can escape. The process limit does not bind root. Run untrusted models in a container.
+Covered by both: endless loops and slow code, also in C (CPU and wall limits, enforced from outside), memory (Linux),
+huge files and output, core dumps, waiting for input, too many processes and processes left behind (Linux), leaving
+early in whatever way (`sys.exit`, `os._exit`, another program), catching every exception, printing what a passing
+program would print, replacing `exec`, `compile` and other builtins, and finding the tests or the harness by name.
+"Pass" needs the answer to a nonce that does not exist for the program before a claim that the last test has run.
+
+Covered by bwrap only: the network; all files outside the program's own folder (what Python needs is there to be read,
+the rest is not there at all); processes of others, and every process left behind; root's freedom to raise its limits.
+
+Not covered: this is a guard against accidents and cheap tricks, not against an attacker. Code and tests share one
+interpreter, so a program that speaks the harness's protocol, or searches its frames and objects, can claim a pass; so
+can an object that equals everything. Many small files can fill the disk. In "process" a program has the rights of the
+user who runs s2d2, the limits do not bind root, a process that forks out of its group faster than it is swept up
+escapes, and one that waits outlives an s2d2 that is itself killed. Run untrusted models in a container.
 
 Not `python -I`: that would ignore PYTHONHASHSEED, and sets would be ordered differently in every run. The environment
-is built here from nothing, the working directory is new and empty, and `-s` leaves out the user's packages, which
+is built from nothing, the working directory is new and empty, and `-s` leaves out the user's packages, which
 is all that `-I` would add.
 """
 
@@ -21,27 +28,22 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import selectors
-import signal
-import subprocess
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import BinaryIO
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, BinaryIO
 
 from s2d2cli.errors import SandboxError
+from s2d2cli.tasks.sandbox_process import Child, Stopped, child_process, work_folder
 
-CHILD = Path(__file__).with_name("sandbox_child.py")
+SANDBOXES = ("auto", "bwrap", "process")
 FAILURES = ("assert", "error", "syntax", "memory")
 MAX_REPORT = 65536
 MAX_OUTPUT = 2000
-POLL_S = 0.02
-QUIET_SWEEPS = 2  # one can miss a process that is born while its parent, seen last, has just gone
-MAX_SWEEP_S = 2.0
+CPU_LIMIT = (-24, 128 + 24)  # exit codes after SIGXCPU, as Python and as bwrap tell them
+KILLED = (-9, 128 + 9)
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Program:
     tests: list[str]
     setup: str = ""
     limits: Limits = field(default_factory=Limits)
+    sandbox: str = "process"  # or "bwrap", see choose_sandbox
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,8 @@ class Outcome:
     """`status` is pass, assert, error, syntax, memory or timeout; `output` is the end of what the program printed.
 
     `exit_code` is what the program, run as a plain script with its tests at the end, would leave with: 0 if it passes,
-    but also if it leaves before its tests by `sys.exit()` or `os._exit(0)`. It is the program's own word. Negative:
-    ended by that signal. None: ended by a time limit, or unknown.
+    but also if it leaves before its tests by `sys.exit()` or `os._exit(0)`. It is the program's own word. Negative or
+    above 128: ended by a signal. None: ended by a limit, or unknown.
     """
 
     status: str
@@ -80,143 +83,99 @@ class Outcome:
     exit_code: int | None = None
 
 
-def ensure_sandbox() -> None:
+def choose_sandbox(wanted: str) -> str:
+    """The sandbox to use, "bwrap" or "process", after a trial; "auto" is bwrap where it works. Record the answer."""
+    if wanted not in SANDBOXES:
+        raise SandboxError(f"sandbox must be one of {', '.join(SANDBOXES)}, got {wanted!r}")
+    if wanted != "auto":
+        ensure_sandbox(wanted)
+        return wanted
+    try:
+        ensure_sandbox("bwrap")
+        return "bwrap"
+    except SandboxError:
+        ensure_sandbox("process")
+        return "process"
+
+
+def ensure_sandbox(kind: str = "process") -> None:
     """Refuse a system on which programs cannot be run under limits, before anything depends on it."""
     if not hasattr(os, "killpg"):
         raise SandboxError(
             f"generated code runs only where process groups and resource limits exist (Linux, macOS), "
             f"this is {sys.platform}; use a Linux container, or a task that runs no code"
         )
-    outcome = run_program(Program("x = 1", ["assert x == 1"]))
+    if kind == "bwrap" and not shutil.which("bwrap"):
+        raise SandboxError(
+            "sandbox=bwrap needs bubblewrap, and there is no bwrap on the PATH; "
+            "install it (apt install bubblewrap), or use sandbox=process"
+        )
+    outcome = run_program(Program("x = 1", ["assert x == 1"], sandbox=kind))
     if outcome.status != "pass":
         raise SandboxError(
-            f"a trivial program must pass in the sandbox, it ended with {outcome.status} "
+            f"a trivial program must pass in sandbox={kind}, it ended with {outcome.status} "
             f"({outcome.message} {' '.join(outcome.output.split())}); check the limits of this shell (ulimit -a)"
         )
 
 
 def run_program(program: Program) -> Outcome:
-    """Run `program` in its own process and folder; whatever it does, it and its children are gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="s2d2-", ignore_cleanup_errors=True) as folder:
-        work = Path(folder) / "work"
-        work.mkdir()
-        job = {**asdict(program), "limits": asdict(program.limits)}
-        job_file = Path(folder) / "job.json"
-        job_file.write_text(json.dumps(job), encoding="utf-8")
-        return run_job(job_file, work, program.limits.wall_s)
+    """Run `program` in its own process and folder; whatever it does, it and its children are gone afterwards.
 
-
-def run_job(job_file: Path, work: Path, wall_s: float) -> Outcome:
-    nonce, mark = secrets.token_hex(16), secrets.token_hex(16)
-    output_file = job_file.with_name("output")
-    with pipe() as (nonce_out, nonce_in), pipe() as (report_out, report_in), open(output_file, "wb") as output:
-        nonce_in.write(nonce.encode())
-        process = subprocess.Popen(
-            sandbox_argv(job_file, nonce_out.fileno(), report_in.fileno()),
-            cwd=work,
-            env=environment(work, mark),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            pass_fds=(nonce_out.fileno(), report_in.fileno()),
-            start_new_session=True,
-        )
-        report_in.close()  # so that the end of the child is the end of the pipe
-        try:
-            report = wait_for_report(process, report_out, wall_s)
-        finally:
-            kill_all(process, work, mark)
-    status, message, exit_code = verdict(report, process.returncode, nonce)
-    return Outcome(status, message, tail(output_file), exit_code)
-
-
-def sandbox_argv(job_file: Path, nonce_fd: int, report_fd: int) -> list[str]:
-    """The command that runs a job: the one place where a stronger container would wrap itself around it."""
-    source = CHILD.read_text(encoding="utf-8")
-    return [sys.executable, "-s", "-B", "-c", source, str(job_file), str(nonce_fd), str(report_fd)]
-
-
-def environment(work: Path, mark: str) -> dict[str, str]:
-    """Nothing is inherited: no keys, no proxies, no PYTHONPATH. The mark identifies the processes of this run."""
-    fixed = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
-    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    return {**fixed, **one_thread, "HOME": str(work), "TMPDIR": str(work), "S2D2_SANDBOX": mark}
-
-
-@contextmanager
-def pipe() -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    read_end, write_end = os.pipe()
-    with open(read_end, "rb", buffering=0) as reader, open(write_end, "wb", buffering=0) as writer:
-        yield reader, writer
-
-
-def wait_for_report(process: subprocess.Popen[bytes], pipe_end: BinaryIO, wall_s: float) -> bytes | None:
-    """The first thing written to the pipe; b"" if the child ended without a word, None if its time ran out."""
-    deadline = time.monotonic() + wall_s
-    with selectors.DefaultSelector() as selector:
-        selector.register(pipe_end, selectors.EVENT_READ)
-        while (left := deadline - time.monotonic()) > 0:
-            ended = process.poll() is not None  # asked first: a child that has ended has written all it had to say
-            if selector.select(0 if ended else min(left, POLL_S)):
-                return os.read(pipe_end.fileno(), MAX_REPORT) or wait_for_end(process, deadline)
-            if ended:  # and a grandchild keeps the pipe open
-                return b""
-    return None
-
-
-def wait_for_end(process: subprocess.Popen[bytes], deadline: float) -> bytes | None:
-    """After the pipe was closed: b"" once the child has ended, so that its own exit code is seen."""
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(max(0.0, deadline - time.monotonic()))
-        return b""
-    return None
-
-
-def kill_all(process: subprocess.Popen[bytes], work: Path, mark: str) -> None:
-    """End the child's process group, then what left the group but can still be told to belong to the run."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    quiet = 0
-    deadline = time.monotonic() + MAX_SWEEP_S
-    while quiet < QUIET_SWEEPS and time.monotonic() < deadline:
-        strays = stray_processes(work, mark)
-        quiet = 0 if strays else quiet + 1
-        for pid in strays:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-
-
-def stray_processes(work: Path, mark: str) -> list[int]:
-    """Processes in the run's folder or with its mark, both inherited by children; empty where there is no /proc.
-
-    Neither alone is enough: a process can change its folder, and shows no environment while it is starting a program.
+    Raises SandboxError if the sandbox itself does not start: that is no verdict on the program.
     """
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            in_folder = os.readlink(process / "cwd").startswith(os.path.realpath(work))
-            if in_folder or mark.encode() in (process / "environ").read_bytes():
-                found.append(int(process.name))
-    return found
+    with work_folder() as work, tempfile.TemporaryFile() as job, tempfile.TemporaryFile() as output:
+        job.write(json.dumps(asdict(program)).encode())
+        job.seek(0)
+        with child_process(program.sandbox, work, (job, output), program.limits.wall_s) as child:
+            if not child.started():
+                raise SandboxError(
+                    f"sandbox={program.sandbox} must start, it ended before it ran the program "
+                    f"({' '.join(tail(output).split())}); check the limits of this shell (ulimit -a), "
+                    f"or use another sandbox"
+                )
+            outcome = judged(child, program.limits)
+        return replace(outcome, output=tail(output))
 
 
-def verdict(report: bytes | None, exit_code: int, nonce: str) -> tuple[str, str, int | None]:
-    """Status, message and exit code. No claim to have passed is believed except with the nonce."""
-    if report is None or (not report and exit_code == -signal.SIGXCPU):
-        return "timeout", "the time limit was reached", None
-    if not report:
-        return "error", f"the program ended before its last test (exit code {exit_code})", exit_code
+def judged(child: Child, limits: Limits) -> Outcome:
+    """The verdict on a program that has just started."""
+    begin = time.monotonic()
     try:
-        said = json.loads(report)
-        status, message, code, proof = said["status"], storable(said["message"]), said["exit_code"], said["nonce"]
+        report = child.hear(MAX_REPORT)
+        if not report:
+            return left_early(child.exit_code(), time.monotonic() - begin >= limits.cpu_s)
+        outcome = told(report)
+        return proved(child) if outcome.status == "pass" else outcome
+    except Stopped as stopped:
+        return Outcome(stopped.status, str(stopped))
+
+
+def left_early(exit_code: int, long: bool) -> Outcome:
+    """Without a report. A process that ignores SIGXCPU is killed by the kernel, and then it has run for `long`."""
+    if exit_code in CPU_LIMIT or (exit_code in KILLED and long):
+        return Outcome("timeout", "the CPU time limit was reached")
+    return Outcome("error", f"the program ended before its last test (exit code {exit_code})", exit_code=exit_code)
+
+
+def told(report: bytes) -> Outcome:
+    """What a report says, which may be the program's invention."""
+    try:
+        said: dict[str, Any] = json.loads(report)
+        status, message, code = said["status"], storable(said["message"]), said["exit_code"]
     except (ValueError, LookupError, TypeError, RecursionError):
-        return "error", "the program wrote to the sandbox's own channel", None
-    if status == "pass" and proof == nonce:
-        return "pass", "", 0
-    if status in FAILURES:
-        return status, message, code if isinstance(code, int) else None
-    return "error", "the program claimed to pass without proof", None
+        return Outcome("error", "the program wrote to the sandbox's own channel")
+    if status not in ("pass", *FAILURES):
+        return Outcome("error", "the program wrote to the sandbox's own channel")
+    return Outcome(status, message, exit_code=code if isinstance(code, int) else None)
+
+
+def proved(child: Child) -> Outcome:
+    """A pass, if the harness answers the nonce that it gets only now. All that it may still say is the answer."""
+    nonce = secrets.token_bytes(16)
+    child.say(nonce)
+    if child.hear(MAX_REPORT) == nonce:
+        return Outcome("pass", exit_code=0)
+    return Outcome("error", "the program claimed to pass without proof")
 
 
 def storable(message: object) -> str:
@@ -224,8 +183,7 @@ def storable(message: object) -> str:
     return str(message).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def tail(path: Path) -> str:
-    """The end of a file, as text."""
-    with open(path, "rb") as file:
-        file.seek(max(0, path.stat().st_size - MAX_OUTPUT))
-        return file.read().decode("utf-8", "replace")
+def tail(file: BinaryIO) -> str:
+    """The end of a file, as text. The file has no name, so that the program cannot have removed it."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - MAX_OUTPUT))
+    return file.read().decode("utf-8", "replace")

@@ -1,35 +1,56 @@
 """The inside of the sandbox: limits itself, runs one program and its tests, and reports what happened.
 
-`sandbox.py` passes the text of this file to a fresh interpreter with `-c`; nothing imports it. Arguments: the job file
-(JSON with code, setup, tests and limits), the descriptor that holds the nonce, the descriptor for the report.
+`sandbox_command.py` passes the text of this file to a fresh interpreter with `-c`; nothing imports it. Arguments: the
+descriptors of the job (JSON with code, setup, tests and limits) and of the channel to the parent. On the channel go a
+byte before the program starts, a report at its end, and after a pass the nonce with which the parent replies.
+
+A program may replace what it likes in its interpreter, so what is needed afterwards is bound by name before.
 """
 
 from __future__ import annotations
 
 import resource
 import sys
+from builtins import compile, exec
 from contextlib import suppress
 from json import dumps, loads
-from os import _exit, read, unlink, write
+from os import _exit, getpid, read, write
+from sys import setprofile, settrace
 from types import CodeType, ModuleType
-from typing import Any
 
-MAX_MESSAGE = 300  # even escaped, a report fits into one atomic write to a pipe (4096 bytes)
+MAX_MESSAGE = 300  # even escaped, a report is short enough to be written and read at once
+RESERVE = 1 << 20  # bytes that are given back to report that memory has run out
+
+Steps = tuple[str, ...]
+Ended = tuple[str, str, int]  # status, message, and the exit code that a plain script would have had
 
 
-def main(job_file: str, nonce_fd: int, report_fd: int) -> None:
-    with open(job_file, encoding="utf-8", errors="surrogatepass") as file:
-        job = loads(file.read())
-    unlink(job_file)  # the program finds neither its tests nor this file's name
-    apply_limits(job["limits"])
-    status, message, exit_code = outcome(job)
+def main(job_fd: int, channel: int) -> None:
+    code, setup, tests = prepare(job_fd)
+    write(channel, b"!")
+    me, reserve = getpid(), bytearray(RESERVE)
+    status, message, exit_code = outcome(code, setup, tests)
+    del reserve
+    if getpid() != me:  # a fork that ran on to the end of the program: one answer is enough
+        _exit(exit_code)
     with suppress(BaseException):
         sys.stdout.flush()
-    # Only a program whose tests all ran gets here with "pass", and only then is the nonce taken out of the pipe.
-    nonce = read(nonce_fd, 64).decode() if status == "pass" else ""
-    report = {"status": status, "message": message[:MAX_MESSAGE], "exit_code": exit_code, "nonce": nonce}
-    write(report_fd, dumps(report).encode())
+    report = {"status": status, "message": message[:MAX_MESSAGE], "exit_code": exit_code}
+    write(channel, dumps(report).encode())
+    if status == "pass":
+        write(channel, read(channel, 64))
     _exit(0)  # no exit handlers, no waiting for threads that the program left behind
+
+
+def prepare(job_fd: int) -> tuple[str, str, Steps]:
+    """The job, kept where a program does not stumble over it, under limits, in an interpreter that looks unused."""
+    with open(job_fd, encoding="utf-8", errors="surrogatepass") as file:
+        job = loads(file.read())
+    apply_limits(job["limits"])
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")  # if the machine runs out of memory, this process goes first
+    sys.argv[:] = ["solution.py"]
+    return job["code"], job["setup"], tuple(job["tests"])
 
 
 def apply_limits(limits: dict[str, int]) -> None:
@@ -48,26 +69,26 @@ def lower(kind: int, value: int, spare: int = 0) -> None:
     resource.setrlimit(kind, (min(value, ceiling), ceiling))
 
 
-def outcome(job: dict[str, Any]) -> tuple[str, str, int]:
-    """Status, message and the exit code that a plain script would have had.
-
-    The setup follows the code because setups build objects of the code's classes.
-    """
+def outcome(code: str, setup: str, tests: Steps) -> Ended:
+    """How one run ends. The setup follows the code because setups build objects of the code's classes."""
     module = ModuleType("solution")
     sys.modules["solution"] = module  # dataclasses and pickle look their module up
+    sys.modules["__main__"] = module  # not the harness
     try:
-        program = compiled(job["code"], "<code>")
+        program = compiled(code, "<code>")
     except BaseException as error:
         return "syntax", described(error), 1
     try:
         exec(program, module.__dict__)
-        exec(compiled(job["setup"], "<setup>"), module.__dict__)
+        settrace(None)  # what the program watches itself with is not for the tests
+        setprofile(None)
+        exec(compiled(setup, "<setup>"), module.__dict__)
     except BaseException as error:
         return failure(error), described(error), exit_code(error)
-    return run_tests(job["tests"], module)
+    return run_tests(tests, module)
 
 
-def run_tests(tests: list[str], module: ModuleType) -> tuple[str, str, int]:
+def run_tests(tests: Steps, module: ModuleType) -> Ended:
     for test in tests:
         try:
             exec(compiled(test, "<test>"), module.__dict__)
@@ -103,4 +124,4 @@ def described(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(int(sys.argv[1]), int(sys.argv[2]))
