@@ -4,6 +4,7 @@ S2D2Error
 ├── ConfigError       a setting is unknown, out of range or does not fit another
 ├── PromptError       a prompt is empty, too long or cannot be read
 ├── CheckpointError   a model folder or hub id is missing, incomplete or of another family
+├── DecodeError       a model gives scores that are no numbers
 ├── TaskDataError     benchmark data are missing, changed or malformed
 └── SandboxError      generated code may not or cannot be run here
 """
@@ -20,6 +21,9 @@ class PromptError(S2D2Error): ...
 
 
 class CheckpointError(S2D2Error): ...
+
+
+class DecodeError(S2D2Error): ...
 
 
 class TaskDataError(S2D2Error): ...

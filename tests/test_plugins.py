@@ -126,7 +126,7 @@ def test_a_broken_package_is_named(monkeypatch):
             "the group of @register must be one of unmask, router",
         ),
         ("from s2d2cli.config import register\n@register('router', 'x')\nclass A: ...", "A must be a dataclass: put"),
-        (ROUTER.replace("(Stateless)", ""), "a router must have start, decide, observe, keep; Mine lacks start"),
+        (ROUTER.replace("(Stateless)", ""), "a router must have start, decide, observe, keep, enter; Mine lacks start"),
         (ROUTER.replace("{name}", "always"), "router=always is taken by s2d2cli.decode.routers; register Mine under"),
         ("raise SystemExit(3)", "line 1: SystemExit: 3"),
     ],

@@ -72,7 +72,8 @@ def told(found: Reproduced) -> str:
         of = f"{len(found.differing)} of {found.compared}"
         lines = [f"not reproduced: {of} samples have other tokens ({few(found.differing)})"]
     now, before = found.outcome.record, found.recorded
-    lines.append(f"accuracy {number(now['accuracy'])} on {now['n']} samples, recorded {number(before['accuracy'])}")
+    if found.compared:
+        lines.append(f"solved: {found.solved[0]} of {found.compared} now, {found.solved[1]} in the record")
     if found.environment:
         both = (f"{key} {before['environment'][key]} -> {now['environment'][key]}" for key in found.environment)
         lines.append(f"what differs between the two: {', '.join(both)}")

@@ -21,6 +21,7 @@ from s2d2cli.decode.sampling import Sampler
 from s2d2cli.decode.state import BlockState, Source, leading_count
 from s2d2cli.decode.trace import BatchResult, Generation, Request, generations
 from s2d2cli.decode.unmask import quota_B, reveal
+from s2d2cli.errors import DecodeError
 from s2d2cli.models.adapter import ModelAdapter
 from s2d2cli.models.cache import KVCache
 from s2d2cli.models.plan import ForwardPlan, Kind
@@ -81,7 +82,7 @@ class Session:
         decoder.router.observe(verdict.verified_B, commit.mask_BL.sum(1), state)
         state.verified_B += verdict.verified_B
         self.finish_blocks()
-        self.turn_over()
+        self.turn_over(broken_B=(draft.confidence_BL.isnan() & draft.masked_BL).any(1))
         return bool(self.working)
 
     def run(self) -> Iterator[Session]:
@@ -154,10 +155,12 @@ class Session:
             self.meter.lap(Kind.COMMIT)
         state.active_B = state.active_B & ~done_B
 
-    def turn_over(self) -> None:
+    def turn_over(self, broken_B: Tensor) -> None:
         """Put away what is done and refill its rows. When the queue is empty and half of the rows are done they are
         dropped: the others need not carry them."""
-        active = self.state.active_B.tolist()  # the wait for the device that ends a step
+        # the wait for the device that ends a step
+        active, broken = torch.stack([self.state.active_B, broken_B]).tolist()
+        self.refuse_broken([row for row in self.working if broken[row]])
         done = [row for row in self.working if not active[row]]
         results = self.generations(done) if done else []
         self.meter.lap(OTHER)
@@ -169,6 +172,14 @@ class Session:
             self.admit(done[: len(self.queue)])
         elif done and 2 * len(self.working) <= len(self.live):
             self.keep(torch.tensor(self.working, dtype=torch.long, device=self.model.device))
+
+    def refuse_broken(self, rows: list[int]) -> None:
+        if rows:
+            name = self.requests[self.live[rows[0]]].sample_id
+            raise DecodeError(
+                f"a model's scores must be numbers, and those of {self.model.name} in {self.model.dtype} are NaN at "
+                f"sample {name}; float16 overflows in some models: try dtype=bfloat16 or dtype=float32"
+            )
 
     def keep(self, index_R: Tensor) -> None:
         self.live = [self.live[row] for row in self.working]

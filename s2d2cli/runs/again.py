@@ -74,6 +74,7 @@ class Reproduced:
     outcome: Outcome
     recorded: Record
     compared: int
+    solved: tuple[int, int]  # of those compared: now, and in the record
     differing: list[str]
     environment: list[str]  # in what the machine and the versions differ
 
@@ -86,8 +87,8 @@ class Reproduced:
             "same": self.same,
             "compared": self.compared,
             "differing": self.differing,
-            "accuracy": self.outcome.record["accuracy"],
-            "recorded_accuracy": self.recorded["accuracy"],
+            "solved": self.solved[0],
+            "recorded_solved": self.solved[1],
             "environment": self.environment,
             "folder": str(self.outcome.folder),
         }
@@ -106,4 +107,5 @@ def reproduce(path: Path, results: Path, limit: int | None, allow_code_execution
     shared = before.keys() & after.keys()
     differing = sorted(name for name in shared if before[name]["token_ids"] != after[name]["token_ids"])
     changed = differences(record["environment"], outcome.record["environment"])
-    return Reproduced(outcome, record, len(shared), differing, changed)
+    now, then = (sum(rows[name]["correct"] for name in shared) for rows in (after, before))
+    return Reproduced(outcome, record, len(shared), (now, then), differing, changed)

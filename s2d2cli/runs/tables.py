@@ -221,14 +221,21 @@ def memory_text(memory: Record) -> str:
     return f"{memory['peak_bytes'] / 2**30:.2f} GiB at most, of the {memory['of']}"
 
 
+def between(interval: list[float] | None, digits: int) -> str:
+    return f" ({interval[0]:.{digits}f}-{interval[1]:.{digits}f})" if interval else ""
+
+
 def speed_entries(speed: Record) -> list[tuple[str, str]]:
     kinds = ", ".join(f"{count} {kind}" for kind, count in speed["forwards"].items() if count)
     per_second = f"{speed['tokens_per_s']:.1f} tokens/s" if speed["tokens_per_s"] else "no time measured"
+    per_second += between(speed["tokens_per_s_interval"], 1)
+    per_forward = f"{speed['tokens_per_forward'] or 0:.2f} tokens/forward"
+    per_forward += between(speed["tokens_per_forward_interval"], 2)
     phases = ", ".join(f"{seconds:.2f} {phase}" for phase, seconds in speed["seconds_by_phase"].items() if seconds)
     latency = f"{speed['latency_p50_s']:.2f} s median, {speed['latency_p90_s']:.2f} s 90th, "
     return [
         ("forwards", f"{sum(speed['forwards'].values())} ({kinds})"),
-        ("speed", f"{speed['tokens_per_forward'] or 0:.2f} tokens/forward, {per_second}"),
+        ("speed", f"{per_forward}, {per_second}"),
         ("seconds", f"{speed['seconds']:.2f} ({phases})"),
         ("latency", f"{latency}{speed['latency_p99_s']:.2f} s 99th percentile of a sample"),
     ]

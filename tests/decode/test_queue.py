@@ -5,10 +5,12 @@ import itertools
 import time
 
 import pytest
+import torch
 
 from s2d2cli.decode import Request
 from s2d2cli.decode.meter import PHASES
 from s2d2cli.decode.routers import ContextualUCB, Hysteresis
+from s2d2cli.errors import DecodeError
 from tests.conftest import make_decoder, s2d2
 
 PROMPTS = [[7, 3, 9], list(range(20, 41)), [5], [11] * 9, list(range(60, 75)), [8, 8], [300, 2, 1, 4]]
@@ -95,3 +97,19 @@ def test_seconds_cover_decoding_and_nothing_else(stopping):
         away += time.perf_counter() - pause
     wall = time.perf_counter() - began - away
     assert 0.8 * wall < session.result.seconds <= wall
+
+
+def test_scores_that_are_no_numbers_are_told_with_the_sample(stopping):
+    """unsloth#9848, pytorch#103749: a NaN row decodes to nothing and nobody says so."""
+    model = copy.copy(stopping)
+
+    def forward(plan, cache):
+        logits_BRV = stopping.forward(plan, cache)
+        if plan.kind.value == "draft":
+            logits_BRV[1] = torch.nan
+        return logits_BRV
+
+    model.forward = forward
+    for name in ("greedy", "sampled"):
+        with pytest.raises(DecodeError, match=r"are NaN at sample sample 1; .*dtype=float32"):
+            DECODERS[name].generate(model, REQUESTS[:3])
