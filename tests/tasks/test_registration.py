@@ -9,13 +9,17 @@ from omegaconf import OmegaConf
 
 import s2d2cli.tasks  # noqa: F401  registers the tasks
 from s2d2cli.tasks.gsm8k import GSM8K, TinyMath
+from s2d2cli.tasks.humaneval import HumanEval
 from s2d2cli.tasks.ifeval import TinyInstruct
 from s2d2cli.tasks.jsonl import Jsonl
-from s2d2cli.tasks.mbpp import TinyCode
+from s2d2cli.tasks.mbpp import MBPP, MBPPSanitized, TinyCode
 
 REGISTERED = {
     "gsm8k": GSM8K,
+    "humaneval": HumanEval,
     "jsonl": Jsonl,
+    "mbpp": MBPP,
+    "mbpp_sanitized": MBPPSanitized,
     "tiny_math": TinyMath,
     "tiny_code": TinyCode,
     "tiny_instruct": TinyInstruct,
