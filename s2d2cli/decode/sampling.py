@@ -87,6 +87,7 @@ def invert_cdf(probs_NV: Tensor, uniform_N: Tensor) -> Tensor:
     total_N1 = cumulative_NV[:, -1:].contiguous()
     token_N1 = torch.searchsorted(cumulative_NV, uniform_N.double()[:, None] * total_N1, right=True)
     last_N1 = torch.searchsorted(cumulative_NV, total_N1)
+    last_N1 = last_N1.clamp(max=probs_NV.shape[-1] - 1)  # of probabilities that are NaN, which the session refuses
     return torch.minimum(token_N1, last_N1)[:, 0]
 
 
