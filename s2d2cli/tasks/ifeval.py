@@ -88,7 +88,7 @@ def judged(reply: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """The verdicts on one instruction: official strict, official loose, and strict by the repaired check."""
     official = CHECKS[name]
     strict = follows(reply, official, arguments)
-    loose = strict or any(follows(variant, official, arguments) for variant in variants(reply))
+    loose = strict or any(follows(variant, official, arguments) for variant in {*variants(reply)} - {reply})
     fixed = follows(reply, REPAIRED[name], arguments) if name in REPAIRED else strict
     return {"id": name, "strict": strict, "loose": loose, "fixed": fixed}
 

@@ -145,7 +145,7 @@ def test_ids_must_be_unique(tmp_path):
 PIECES = ["*", "******", "<<", ">>", "\n", '"', "[", "]", "- ", "p.s.", ","]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=3)), max_size=20).map("".join))
 def test_any_reply_is_scored_and_loose_is_no_stricter(reply):
     rows = [of(name, **arguments) for name, arguments, _, _ in FIXTURES]
