@@ -197,4 +197,4 @@ def trial(instruction_id: str, arguments: dict[str, Any]) -> None:
             raise TypeError(f"{name} must be of type {expected.__name__}, got {arguments[name]!r}")
         if expected is int and arguments.get(name, 1) < 1:
             raise ValueError(f"{name} must be at least 1, got {arguments[name]}")
-    function("a reply", **arguments)
+    function("a reply that is only there to try the instruction", **arguments)
