@@ -16,6 +16,7 @@ MAY_IMPORT = {  # layer -> the layers under it
     "cli": {"cli", "runs", "tasks", "decode", "models"} | BOTTOM,
     "__main__": {"cli"},
     "api": {"runs", "tasks", "decode", "models"} | BOTTOM,
+    "lm_eval": {"lm_eval", "runs", "decode", "models"} | BOTTOM,
     "runs": {"runs", "tasks", "decode", "models"} | BOTTOM,
     "tasks": {"tasks"} | BOTTOM,
     "decode": {"decode", "models"} | BOTTOM,
