@@ -12,7 +12,7 @@ import ast
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 from s2d2cli.config import register
@@ -24,7 +24,7 @@ from s2d2cli.tasks.gsm8k import score_number
 from s2d2cli.tasks.ifeval import IFEval, check_row
 from s2d2cli.tasks.ifeval_language import ensure
 from s2d2cli.tasks.numbers import find_answer
-from s2d2cli.tasks.sandbox import Program, ensure_sandbox, run_program
+from s2d2cli.tasks.sandbox import Program, choose_sandbox, run_program
 
 ROLES = ("system", "user", "assistant")
 INSTRUCTIONS = {"instruction_id_list": list, "kwargs": list}
@@ -62,11 +62,13 @@ class Jsonl:
             self.judge.check(self.expected(row, place), place)
         check_unique([sample.id for sample in self.samples(None)], source, self._loaded.places)
         if self.scorer == "code":
-            ensure_sandbox()
+            sandbox()
         return source
 
     def facts(self) -> dict[str, Any]:
-        """The packages that the verdicts on instructions depend on."""
+        """The sandbox of programs, the packages that the verdicts on instructions depend on."""
+        if self.scorer == "code":
+            return {"sandbox": sandbox()}
         rows = self._loaded.rows if self.scorer == "instructions" else []
         return dict(ensure({name for row in rows for name in row["instruction_id_list"]}))
 
@@ -170,9 +172,15 @@ def score_program(answer: Any, completion: str) -> Score:
     code = extract_code(completion, wanted_names(tests))
     if code is None:
         return Score(False, None, {"status": "no_code", "message": ""}, {"fixed": (0, 1)})
-    outcome = run_program(Program(code, tests))
+    outcome = run_program(Program(code, tests, sandbox=sandbox()))
     passed = outcome.status == "pass"
     return Score(passed, code, {"status": outcome.status, "message": outcome.message}, {"fixed": (int(passed), 1)})
+
+
+@lru_cache(1)
+def sandbox() -> str:
+    """The one in use here; the trial costs a moment."""
+    return choose_sandbox("auto")
 
 
 SCORERS = {
