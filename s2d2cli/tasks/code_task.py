@@ -75,7 +75,7 @@ class CodeTask(ABC):
 
     def run(self, program: Program) -> Outcome:
         limits = Limits(cpu_s=self.cpu_limit_s, wall_s=3 * self.cpu_limit_s)
-        return remembered(program.code, tuple(program.tests), program.setup, limits, self._sandbox)
+        return remembered(program.code.rstrip(), tuple(program.tests), program.setup.strip(), limits, self._sandbox)
 
     @abstractmethod
     def sample(self, row: Row) -> Sample: ...

@@ -103,7 +103,8 @@ class MBPP(FunctionTask):
 
     def published(self, row: Row, completion: str) -> Program | str:
         if self.style == "completion":  # lm-eval leaves the set-up out
-            return Program(self._reply(completion), ["\n".join([*imports(row), *row["test_list"]])])
+            code = self._reply(completion).replace("\r\n", "\n")
+            return Program(code, row["test_list"], "\n".join(imports(row)))
         return super().published(row, completion)
 
     def _reply(self, completion: str) -> str:
