@@ -367,10 +367,11 @@ def test_sweep_without_an_axis_runs_the_router_s_grid(s2d2):
 
 def test_arness_prints_and_gives_json(s2d2, decoders):
     assert s2d2("arness", "task=echo", "-b", "4") == 0
-    assert "AR-ness@k, mean of 6 samples, block length 4" in s2d2.out and "1.86 tokens per step" in s2d2.out
+    assert "AR-ness@k, echo on tiny" in s2d2.out and "static block=4 6 1.86 1" in s2d2.out
     assert decoders[0].config.decoder == "static" and decoders[0].config.limit == 50
     assert s2d2("arness", "task=echo", "--json") == 0
-    levels = json.loads(s2d2.out)["levels"]
+    (measured,) = json.loads(s2d2.out)["measured"]
+    levels = measured["levels"]
     assert [level["k"] for level in levels] == [1, 2, 3, 4]
     assert levels[0]["global_optimistic"] == 1 > levels[0]["global_expected"]
 

@@ -16,7 +16,7 @@ OPTIONS = {
     "generate": f"{EVERYDAY} --input --json --messages --output --print-config --prompt --raw --system --trace",
     "eval": f"{EVERYDAY} --allow-code-execution --check-verifier --json --print-config --trace",
     "sweep": f"{EVERYDAY} --allow-code-execution --dry-run --out",
-    "arness": f"{EVERYDAY} --json",
+    "arness": f"{EVERYDAY} --json --k --out",
     "report": "--measure --out",
     "compare": "--flips --json --measure",
     "score": "--allow-code-execution --json",

@@ -26,9 +26,10 @@ class Unobserved:
 
 
 class StepLog:
-    """Plain rows per sample: `steps[sample_id]` is a list of {step, block, span, score, expected, verified, accepted,
-    tokens}, where each token has its position, id, source, and the probabilities that drafter and verifier gave to the
-    drafted token (null where nobody verified). Asks the estimator in each step, so it costs time."""
+    """Plain rows per sample: `steps[sample_id]` is a list of {step, block, forwards, span, score, expected, verified,
+    accepted, tokens}. `forwards` counts the row's own up to this decision, prefill included. Each token has its
+    position, id, source, and the probabilities that drafter and verifier gave to the drafted token (null where nobody
+    verified). Asks the estimator in each step, so it costs time."""
 
     def __init__(self) -> None:
         self.steps: dict[str, list[dict[str, Any]]] = {}
@@ -38,6 +39,7 @@ class StepLog:
         columns = {
             "step": state.step_B,
             "block": state.start_B // state.block_length,
+            "forwards": state.forwards_BK.sum(1),
             "span": draft.span_BL.sum(1),
             "score": router.score_B(draft) if hasattr(router, "score_B") else None,
             "expected": draft.expected_accepted_B,

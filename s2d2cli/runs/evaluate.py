@@ -229,7 +229,7 @@ def decode(run: Run, models: Models, trace: TraceFile | None) -> None:
             row = row_of(prompt, generation, model)
             if trace and log:
                 steps = log.steps.pop(generation.sample_id)
-                trace.write(generation.sample_id, len(prompt.ids), steps, model)
+                trace.write(generation, prompt.ids, steps, model)
                 row["estimates"] = estimates(steps)
             run.keep(judged(row, run.task, prompt.attempt.sample))
             shown.advance(1)

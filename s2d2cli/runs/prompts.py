@@ -162,7 +162,7 @@ def answers(
 ) -> Iterator[tuple[Generation, dict[str, Any]]]:
     """In the order given, each as soon as it and those before it are done; all prompts are checked first."""
     requests = [one.request(model) for one in conversations]
-    lengths = {request.sample_id: len(request.prompt_ids) for request in requests}
+    prompts = {request.sample_id: request.prompt_ids for request in requests}
     log = StepLog() if trace else None
     waiting: dict[str, Generation] = {}
     left = list(conversations)
@@ -170,7 +170,7 @@ def answers(
         name = generation.sample_id
         waiting[name] = generation
         if trace and log:
-            trace.write(name, lengths[name], log.steps.pop(name), model)
+            trace.write(generation, prompts[name], log.steps.pop(name), model)
         while left and left[0].id in waiting:
             one = left.pop(0)
             yield waiting[one.id], row(one, waiting.pop(one.id), model)

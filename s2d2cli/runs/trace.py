@@ -1,53 +1,129 @@
 """`--trace FILE`: a JSON line per sample with every step of its decoding, written as soon as it is decoded.
 
-{"id", "block_length", "prompt_tokens", "steps"}; steps are those of decode/observe.py, each token with its text. When a
-killed run goes on, a sample may stand there twice; the last line counts.
+{"id", "config", "prompt", "block_length", "prompt_tokens", "tokens", "finish", "steps"}: `config` are the settings that
+have an effect, `tokens` is the answer's length. Steps are those of decode/observe.py, each token with its text and the
+reason why it was decided there and then:
+
+    accepted, resampled, threshold, high_confidence   by the verifier, as its source says
+    confident   unmasked because its draft probability exceeds unmask.threshold
+    owed        unmasked because the step owes tokens (denoising_steps), though no other reason spoke for it
+    unmasked    by a rule that looks at more than the token itself (entropy_bounded, plugins)
+
+When a killed run goes on, a sample may stand there twice; the last line counts.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from s2d2cli.config import RunConfig
+from s2d2cli.decode import Generation
 from s2d2cli.errors import PromptError
 from s2d2cli.models.adapter import ModelAdapter
+from s2d2cli.runs.labels import config_of
+from s2d2cli.runs.store import lacking
+from s2d2cli.runs.token_texts import token_texts
+
+Entry = dict[str, Any]
+Steps = list[dict[str, Any]]
+QUOTA_RULES = ("sequential", "low_confidence_static")
+ENTRY = {  # what the readers of a trace rely on
+    **dict.fromkeys(("id", "prompt", "finish", "config.decoder", "config.router.kind", "config.model.name"), str),
+    **dict.fromkeys(("config.task.kind", "config.unmask.kind"), str),
+    **dict.fromkeys(("block_length", "config.decode.block_length", "prompt_tokens", "tokens"), int),
+    "steps": list,
+}
 
 
 @dataclass(frozen=True)
 class TraceFile:
     path: Path
-    block_length: int
+    config: dict[str, Any]
 
-    def write(self, sample_id: str, prompt_tokens: int, steps: list[dict[str, Any]], model: ModelAdapter) -> None:
+    def write(self, generation: Generation, prompt_ids: Sequence[int], steps: Steps, model: ModelAdapter) -> None:
         entry = {
-            "id": sample_id,
-            "block_length": self.block_length,
-            "prompt_tokens": prompt_tokens,
-            "steps": [with_texts(step, model) for step in steps],
+            "id": generation.sample_id,
+            "config": self.config,
+            "prompt": model.text(list(prompt_ids)),
+            "block_length": self.config["decode"]["block_length"],
+            "prompt_tokens": len(prompt_ids),
+            "tokens": len(generation.token_ids),
+            "finish": generation.finish,
+            "steps": told(steps, self.config["unmask"], model),
         }
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def open_trace(path: Path, config: RunConfig, goes_on: bool = False) -> TraceFile:
-    """A new file; one that is there already is added to only by the run that goes on."""
-    assert config.decode.block_length is not None
+    """A new file; one that is there already is added to only by the run that goes on, behind its last whole line."""
     try:
         path.open("a" if goes_on else "x").close()
+        content = path.read_bytes()
+        os.truncate(path, content.rfind(b"\n") + 1)
     except OSError as error:
         raise PromptError(f"cannot write the trace {str(path)!r}: {error.strerror}; choose another --trace") from error
-    return TraceFile(path, config.decode.block_length)
+    return TraceFile(path, config_of(config))
 
 
-def with_texts(step: dict[str, Any], model: ModelAdapter) -> dict[str, Any]:
-    tokens = [token | {"text": model.text([token["token"]])} for token in step["tokens"]]
-    return {key: finite(value) for key, value in step.items()} | {"tokens": tokens}
+def told(steps: Steps, unmask: Mapping[str, Any], model: ModelAdapter) -> Steps:
+    """The steps as JSON values, each token with its text and its reason."""
+    decided = {token["position"]: token["token"] for step in steps for token in step["tokens"]}
+    places = sorted(decided)
+    texts = dict(zip(places, token_texts([decided[place] for place in places], model.text), strict=True))
+    return [
+        {key: finite(value) for key, value in step.items()}
+        | {"tokens": [t | {"text": texts[t["position"]], "reason": reason(t, unmask)} for t in step["tokens"]]}
+        for step in steps
+    ]
+
+
+def reason(token: Mapping[str, Any], unmask: Mapping[str, Any]) -> str:
+    if token["source"] != "unmasked":
+        return str(token["source"])
+    if "threshold" in unmask:
+        return "confident" if token["draft_prob"] > unmask["threshold"] else "owed"
+    return "owed" if unmask["kind"] in QUOTA_RULES else "unmasked"
 
 
 def finite(value: Any) -> Any:
     """JSON has no infinity; a score that is none becomes null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_trace(path: Path) -> list[Entry]:
+    """The samples of a trace file, each once; a last line that a killed run left torn does not count."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise PromptError(
+            f"cannot read the trace {str(path)!r}: {reason}; --trace of generate and eval writes one"
+        ) from error
+    found: dict[tuple[str, str], Entry] = {}
+    for number, line in enumerate(lines[:-1], 1):
+        entry = entry_of(line, f"{path}, line {number}")
+        found[(json.dumps(entry["config"], sort_keys=True), entry["id"])] = entry
+    if not found:
+        raise PromptError(f"a trace must hold a sample, and {path} holds none")
+    return list(found.values())
+
+
+def entry_of(line: str, place: str) -> Entry:
+    try:
+        entry = json.loads(line)
+    except ValueError as error:
+        raise PromptError(f"{place}: a trace must hold a JSON object per sample; {error}") from error
+    missing = lacking(entry, ENTRY)
+    if missing:
+        raise PromptError(
+            f"{place}: this is no line of a trace, or one of an older s2d2, because it has no {missing[0]!r}; "
+            f"write the trace again with this version"
+        )
+    return dict(entry)

@@ -104,16 +104,19 @@ class EchoSession:
         generations = [self.decoder.answer(request) for request in requests]
         if self.observer is not None:
             for g in generations:
-                self.observer.steps[g.sample_id] = [step(g, number) for number in range(g.drafted_steps)]
+                low = next(len(r.prompt_ids) for r in requests if r.sample_id == g.sample_id)
+                self.observer.steps[g.sample_id] = [step(g, number, low) for number in range(g.drafted_steps)]
         return generations
 
     def admit_no_more(self) -> None:
         self.requests = []
 
 
-def step(generation: Generation, number: int) -> dict[str, Any]:
+def step(generation: Generation, number: int, prompt_tokens: int) -> dict[str, Any]:
     """A logged step: two tokens, and in every second step a verification that accepts one where 1.5 were expected."""
-    tokens = [{"position": i, "token": generation.token_ids[i]} for i in (2 * number, 2 * number + 1)[:1]]
+    pair = list(enumerate(generation.token_ids))[2 * number : 2 * number + 2]
+    told = {"source": "unmasked", "draft_prob": 0.9, "verify_prob": None}
+    tokens = [{"position": prompt_tokens + i, "token": token} | told for i, token in pair]
     return {
         "step": number,
         "span": 2,
@@ -169,7 +172,7 @@ def use(monkeypatch: Any, **options: Any) -> list[EchoDecoder]:
         loads.append(config.model.name)
         return ByteModel()
 
-    for module in ("s2d2cli.runs.evaluate", "s2d2cli.runs.arness", "s2d2cli.decode", "s2d2cli.models"):
+    for module in ("s2d2cli.runs.evaluate", "s2d2cli.runs.orders", "s2d2cli.decode", "s2d2cli.models"):
         monkeypatch.setattr(f"{module}.build_decoder", build, raising=False)
         monkeypatch.setattr(f"{module}.load_model", load, raising=False)
     return made

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import csv
+import itertools
+import json
+import statistics
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2d2cli.decode import Generation, Request
-from s2d2cli.runs.arness import ar_ness, blocks_of, measure
+from s2d2cli.config import compose
+from s2d2cli.runs.arness import expected_global, expected_local, groups, left_to_right, measure
+from s2d2cli.runs.labels import config_of, labels
+from s2d2cli.runs.orders import Decoded, order
+from tests.test_cli import s2d2 as s2d2
+
+# The definition, word for word, for an order without ties
+
+
+def local(order: list[int], k: int) -> float:
+    times = range(k, len(order))
+    return statistics.fmean(
+        {order[t - j] for j in range(1, k + 1)} == {order[t] - j for j in range(1, k + 1)} for t in times
+    )
+
+
+def global_(order: list[int], k: int) -> float:
+    return statistics.fmean(p in sorted(set(order) - set(order[:t]))[:k] for t, p in enumerate(order))
 
 
 def steps_of(order: list[int]) -> list[int]:
@@ -15,83 +37,176 @@ def steps_of(order: list[int]) -> list[int]:
     return [order.index(position) for position in range(len(order))]
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def all_orders(steps: list[int]) -> list[list[int]]:
+    """Every order of the positions that keeps the order of the steps."""
+    choices = [itertools.permutations(group) for group in groups(steps)]
+    return [list(itertools.chain(*parts)) for parts in itertools.product(*choices)]
+
+
+@given(st.permutations(range(7)), st.integers(1, 5))
+def test_without_ties_it_is_the_definition(order, k):
+    assert expected_local(steps_of(order), k) == pytest.approx(local(order, k))
+    assert expected_global(steps_of(order), k) == pytest.approx(global_(order, k))
+
+
+@given(st.lists(st.integers(0, 4), min_size=6, max_size=6), st.integers(1, 4))
+def test_expected_is_the_mean_over_all_orders_within_the_steps(steps, k):
+    orders = all_orders(steps)
+    assert expected_local(steps, k) == pytest.approx(statistics.fmean(local(order, k) for order in orders))
+    assert expected_global(steps, k) == pytest.approx(statistics.fmean(global_(order, k) for order in orders))
+
+
+@given(st.lists(st.integers(0, 4), min_size=6, max_size=6), st.integers(1, 4))
+def test_optimistic_reads_each_step_from_the_left(steps, k):
+    read = [position for group in groups(steps) for position in sorted(group)]
+    assert expected_local(left_to_right(steps), k) == pytest.approx(local(read, k))
+    assert expected_global(left_to_right(steps), k) == pytest.approx(global_(read, k))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 8])
 def test_left_to_right_is_one(k):
-    assert ar_ness(range(9), k).global_ == ar_ness(range(9), k).local == 1
+    assert expected_global(range(9), k) == expected_local(range(9), k) == 1
 
 
 def test_order_1_0_2_has_local_2_by_sets():
     """The set definition: {p1, p0} = {0, 1} = {2 - 1, 2 - 2} at the last step, whatever their order."""
-    assert ar_ness(steps_of([1, 0, 2]), 2).local == 1
-    assert ar_ness(steps_of([1, 0, 2]), 1).local == 0
-    assert ar_ness(steps_of([1, 0, 2]), 1).global_ == 2 / 3
-    assert ar_ness(steps_of([1, 0, 2]), 2).global_ == 1
+    steps = steps_of([1, 0, 2])
+    assert expected_local(steps, 2) == 1 and expected_local(steps, 1) == 0
+    assert expected_global(steps, 1) == pytest.approx(2 / 3) and expected_global(steps, 2) == 1
 
 
 def test_reversed_blocks_of_four_have_global_4():
-    order = [3, 2, 1, 0, 7, 6, 5, 4]
-    assert ar_ness(steps_of(order), 4).global_ == 1
-    assert ar_ness(steps_of(order), 1).global_ == 2 / 8
-    assert ar_ness(steps_of(order), 1).local == 0
+    steps = steps_of([3, 2, 1, 0, 7, 6, 5, 4])
+    assert expected_global(steps, 4) == 1 and expected_global(steps, 1) == 2 / 8 and expected_local(steps, 1) == 0
 
 
 def test_a_step_that_reveals_all_four():
-    """Index order gives 1.0; confidence order 2, 0, 3, 1 gave 0.0 and 0.5."""
+    """Index order gives 1.0; random order of four has global@1 H_4 / 4 = 0.52 and local@1 1/4."""
     together = [0, 0, 0, 0]
-    assert ar_ness(together, 1).local == ar_ness(together, 1).global_ == 1
-    assert ar_ness(steps_of([2, 0, 3, 1]), 1).local == 0
-    assert ar_ness(steps_of([2, 0, 3, 1]), 1).global_ == 0.5
-
-
-def test_expected_reading_of_ties_nears_the_chance_level():
-    """Random order of four: global@1 is H_4 / 4 = 0.52, local@1 is 1/4."""
-    scores = ar_ness([0, 0, 0, 0], 1, shuffles=4000, seed=1)
-    assert scores.global_ == pytest.approx(25 / 48, abs=0.01)
-    assert scores.local == pytest.approx(1 / 4, abs=0.01)
-    assert ar_ness([0, 0, 0, 0], 1, shuffles=4000, seed=1) == scores
+    read = left_to_right(together)
+    assert expected_local(read, 1) == expected_global(read, 1) == 1
+    assert expected_global(together, 1) == pytest.approx(25 / 48) and expected_local(together, 1) == pytest.approx(
+        1 / 4
+    )
 
 
 def test_too_short_for_k_has_no_local_score():
-    assert ar_ness([0, 1], 2).local is None and ar_ness([0, 1, 2], 2).local == 1
+    assert expected_local([0, 1], 2) is None and expected_local([0, 1, 2], 2) == 1
 
 
-@given(st.permutations(range(7)))
-def test_bounds_and_monotony(order):
-    scores = [ar_ness(steps_of(order), k) for k in (1, 2, 3, 4)]
-    assert all(0 <= s.global_ <= 1 and 0 <= s.local <= 1 for s in scores)
-    globals_ = [s.global_ for s in scores]
-    assert globals_ == sorted(globals_)
+# Measuring
 
 
-@given(st.permutations(range(6)))
-def test_without_ties_shuffling_changes_nothing(order):
-    once, shuffled = ar_ness(steps_of(order), 2), ar_ness(steps_of(order), 2, shuffles=3)
-    assert shuffled.global_ == pytest.approx(once.global_) and shuffled.local == pytest.approx(once.local)
+def source(*steps: list[int], words: tuple[str, ...] = ("decoder=static", "decode.block_length=4")) -> Decoded:
+    config = compose(list(words))
+    return Decoded("here", config_of(config), [order(4, s, config.decode.block_length) for s in steps])
 
 
 def test_blocks_follow_the_grid_of_positions():
-    assert blocks_of(prompt_length=6, tokens=7, block_length=4) == [1, 1, 2, 2, 2, 2, 3]
-
-
-def generation(name: str, reveal_steps: list[int]) -> Generation:
-    size = len(reveal_steps)
-    return Generation(name, [7] * size, "stop", reveal_steps, ["unmasked"] * size, {}, 0, 0, 0)
+    assert order(6, range(7), 4).blocks == [1, 1, 2, 2, 2, 2, 3]
 
 
 def test_measure_averages_over_samples_and_leaves_short_ones_out():
-    requests = [Request("a", [1] * 4), Request("b", [1] * 4), Request("c", [1] * 4)]
-    generations = [generation("a", [0, 1, 2, 3]), generation("b", [1, 0]), generation("c", [])]
-    measured = measure(requests, generations, block_length=4)
+    (measured,) = measure([source([0, 1, 2, 3], [1, 0], [])])
     assert (measured.n, measured.tokens, measured.tokens_per_step) == (2, 6, 1)
     assert measured.levels[0].global_optimistic == measured.levels[0].global_expected == 0.75
     assert [level.local_n for level in measured.levels] == [2, 1, 1, 0]
     assert measured.levels[3].local_optimistic is None and measured.levels[1].local_optimistic == 1
-    assert "k=2, 3, 4: samples of no more than k tokens have no local@k and are left out of it." in measured.remarks
 
 
 def test_chance_is_random_order_inside_the_blocks():
-    requests = [Request(str(i), [1] * 4) for i in range(40)]
-    generations = [generation(str(i), list(range(16))) for i in range(40)]
-    level = measure(requests, generations, block_length=4).levels[0]
-    assert level.global_optimistic == 1 and level.global_chance == pytest.approx(25 / 48, abs=0.02)
-    assert measure(requests, generations, block_length=1).levels[0].global_chance == 1
+    (level,) = measure([source(list(range(16)))], [1])[0].levels
+    assert level.global_optimistic == 1 and level.global_chance == pytest.approx(25 / 48)
+    (alone,) = measure([source(list(range(16)), words=("decoder=autoregressive",))], [1])[0].levels
+    assert alone.global_chance == alone.local_chance == 1
+
+
+def test_nothing_decoded_has_no_score():
+    (measured,) = measure([source([])])
+    assert measured.n == 0 and measured.tokens_per_step is None and measured.levels[0].global_expected is None
+
+
+def test_labels_name_what_differs_among_those_of_a_name():
+    words = [
+        ("decoder=static", "decode.block_length=8"),
+        ("decoder=dynamic", "unmask.threshold=0.5"),
+        ("decoder=dynamic", "unmask.threshold=0.9", "batch_size=2"),
+        ("decoder=s2d2", "decode.block_length=8"),
+    ]
+    assert labels([config_of(compose(list(one))) for one in words]) == [
+        "static block=8",
+        "dynamic block=16 threshold=0.5",
+        "dynamic block=16 threshold=0.9",
+        "s2d2 always block=8",
+    ]
+
+
+# The command
+
+
+RUN = ("--limit", "3", "-n", "24", "-b", "8", "task=tiny_math")
+
+
+def levels(s2d2, *words: str) -> list[dict]:
+    assert s2d2("arness", *words, "--json") == 0, s2d2.err
+    return [{k: v for k, v in one.items() if k != "origin"} for one in json.loads(s2d2.out)["measured"]]
+
+
+def test_stored_runs_and_traces_give_what_decoding_gives(s2d2):
+    decoders = ("decoder=dynamic", "decoder=s2d2")
+    for name in decoders:
+        assert s2d2("eval", name, *RUN, "--trace", f"{name[8:]}.jsonl") == 0
+    now = levels(s2d2, "decoder=dynamic,s2d2", *RUN, "--k", "1,8")
+    assert [one["decoder"] for one in now] == ["dynamic block=8", "s2d2 always block=8"]
+    assert [level["k"] for level in now[0]["levels"]] == [1, 8] and all(one["n"] == 3 for one in now)
+    assert now[1]["levels"][0]["local_optimistic"] == 1 > now[0]["levels"][0]["local_optimistic"]
+    assert levels(s2d2, "results", "--k", "8,1,1") == now
+    assert levels(s2d2, "dynamic.jsonl", "s2d2.jsonl", "--k", "1,8") == now
+    both = Path("dynamic.jsonl").read_text() + Path("s2d2.jsonl").read_text()
+    Path("both.jsonl").write_text(both)
+    assert levels(s2d2, "both.jsonl", "--k", "1,8") == now
+
+
+def test_the_table_says_what_its_words_mean_and_files_are_written(s2d2):
+    assert s2d2("eval", "decoder=s2d2", *RUN) == 0
+    assert s2d2("arness", "results", "--k", "2,16", "--out", "plots") == 0
+    assert "tiny_math on tiny" in s2d2.out and "s2d2 always block=8" in s2d2.out
+    for words in ("local@k: share of", "expected score of random order", "with router=always this measures the router"):
+        assert words in s2d2.out
+    assert "\x1b" not in s2d2.out
+    with open("plots/arness.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["decoder"], row["k"]) for row in rows] == [("s2d2 always block=8", "2"), ("s2d2 always block=8", "16")]
+    assert float(rows[0]["local_optimistic"]) == 1
+    assert Path("plots/arness.png").read_bytes()[:4] == b"\x89PNG" and "<svg" in Path("plots/arness.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--k", "0,1"], "--k takes whole numbers from 1"),
+        (["--k", "two"], "--k takes whole numbers from 1, as in --k 1,2,4,8; got 'two'"),
+        (["nowhere"], "no run folder or trace file 'nowhere'"),
+        (["empty"], "must be a run's folder or hold some"),
+        (["empty", "decoder=static"], "what is stored is measured as it is, so 'decoder=static' cannot go with empty"),
+        (["empty", "-b", "4"], "so 'decode.block_length=4' cannot go with empty"),
+        (["strange.jsonl"], "strange.jsonl, line 1: this is no line of a trace, or one of an older s2d2"),
+        (["torn.jsonl"], "torn.jsonl, line 1: a trace must hold a JSON object per sample"),
+        (["hollow.jsonl"], "a trace must hold a sample, and hollow.jsonl holds none"),
+        (["decoder=dynamic,statik"], "did you mean 'static'?"),
+    ],
+)
+def test_mistakes(s2d2, words, sentence):
+    Path("empty").mkdir()
+    Path("strange.jsonl").write_text('{"id": "a", "steps": []}\n')
+    Path("torn.jsonl").write_text('{"id": "a", \n')
+    Path("hollow.jsonl").write_text("")
+    assert s2d2("arness", *words) == 2 and sentence in s2d2.err, s2d2.err
+
+
+def test_a_run_of_older_rows_is_told(s2d2):
+    assert s2d2("eval", "decoder=static", *RUN) == 0
+    (file,) = Path("results").glob("*/samples.jsonl")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(json.dumps({k: v for k, v in row.items() if k != "reveal_steps"}) + "\n" for row in rows))
+    assert s2d2("arness", "results") == 2 and "must have reveal_steps, and some have none" in s2d2.err

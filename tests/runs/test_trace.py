@@ -27,9 +27,12 @@ def test_a_line_per_sample(tmp_path, monkeypatch):
     run = evaluate(config_for(tmp_path / "r"), Models(), trace=file).record
     assert [line["id"] for line in lines(file)] == [f"echo/{i}" for i in (5, 4, 3, 2, 1, 0)]
     first = lines(file)[0]
-    assert list(first) == ["id", "block_length", "prompt_tokens", "steps"]
-    assert first["block_length"] == 16 and first["prompt_tokens"] == len("<user>q5.<assistant>")
-    assert first["steps"][0]["tokens"] == [{"position": 0, "token": ord("Q"), "text": "Q"}]
+    keys = ["id", "config", "prompt", "block_length", "prompt_tokens", "tokens", "finish", "steps"]
+    assert list(first) == keys and first["prompt"] == "<user>q5.<assistant>"
+    assert first["block_length"] == 16 and first["prompt_tokens"] == len(first["prompt"])
+    assert first["tokens"] == len("q5.") + 1 and first["finish"] == "stop"
+    start = {"position": first["prompt_tokens"], "token": ord("Q"), "text": "Q", "source": "unmasked"}
+    assert first["steps"][0]["tokens"][0].items() >= start.items()
     assert first["steps"][0]["score"] is None  # JSON has no infinity
     assert run["traced"] is True
     # every second step was verified: 2 + 2 + 2 + 1 + 1 + 1 of them, 1.5 expected, 1 accepted
@@ -102,7 +105,8 @@ def test_generate_writes_a_trace(s2d2):
     assert "traced to t.jsonl: the seconds include the log" in s2d2.err
     (line,) = lines(Path("t.jsonl"))
     assert line["id"] == "prompt" and line["block_length"] == 4
-    assert {"position", "token", "source", "draft_prob", "verify_prob", "text"} == set(line["steps"][0]["tokens"][0])
+    token = line["steps"][0]["tokens"][0]
+    assert set(token) == {"position", "token", "source", "reason", "draft_prob", "verify_prob", "text"}
     assert s2d2(*words, "--trace", "t.jsonl") == 2 and "choose another --trace" in s2d2.err
 
 
@@ -111,3 +115,39 @@ def test_a_conversation_is_not_traced(s2d2, monkeypatch):
 
     monkeypatch.setattr("sys.stdin", Terminal("hi\n"))
     assert s2d2("generate", "--trace", "t.jsonl") == 2 and "--trace needs a prompt" in s2d2.err
+
+
+def test_each_token_says_why_it_was_decided_then(s2d2):
+    """Fast-dLLM#61: a rule that always reveals the first token, whatever its confidence, is seen at once."""
+    words = ("Ann has 3 apples and buys 4 more.", "-n", "32", "-b", "8")
+    expected = {"dynamic": {"confident", "owed"}, "static": {"owed"}, "s2d2": {"accepted", "resampled", "confident"}}
+    for decoder, reasons in expected.items():
+        assert s2d2("generate", *words, f"decoder={decoder}", "--trace", f"{decoder}.jsonl") == 0
+        (line,) = lines(Path(f"{decoder}.jsonl"))
+        assert {token["reason"] for step in line["steps"] for token in step["tokens"]} == reasons
+        forwards = [step["forwards"] for step in line["steps"]]
+        assert forwards == sorted(set(forwards)) and forwards[-1] == int(s2d2.err.split(" forwards")[0].split()[-1])
+        for step in line["steps"] if decoder == "dynamic" else []:
+            owed = [token for token in step["tokens"] if token["reason"] == "owed"]
+            assert len(owed) <= 1 and all(token["draft_prob"] > 0.85 for token in step["tokens"] if token not in owed)
+
+
+def test_a_torn_line_is_cut_off_by_the_run_that_goes_on(tmp_path):
+    from s2d2cli.runs.trace import open_trace
+
+    file = tmp_path / "t.jsonl"
+    file.write_text('{"id": "whole"}\n{"id": "to')
+    open_trace(file, config_for(tmp_path / "r"), goes_on=True)
+    assert file.read_text() == '{"id": "whole"}\n'
+
+
+def test_texts_of_tokens_join_to_the_text():
+    from s2d2cli.runs.token_texts import token_texts
+
+    text = "Grüße 你好 🙂!"
+    ids = list(text.encode())
+    found = token_texts(ids, doubles.ByteModel().text)
+    assert "".join(found) == text and found.count("🙂") == 1 and len(found) == len(ids)
+    broken = [*b"a", 0xF0, 0x9F, 0x99, 0xFF, 0xFF, *b"b", 0xF0]
+    found = token_texts(broken, doubles.ByteModel().text)
+    assert "".join(found) == doubles.ByteModel().text(broken) and found[0] == "a" and found[-1] == "\ufffd"

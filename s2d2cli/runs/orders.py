@@ -1,0 +1,115 @@
+"""Where reveal orders come from: rows of stored runs, trace files, or decoding now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from s2d2cli.config import RunConfig
+from s2d2cli.decode import Request, build_decoder
+from s2d2cli.effect import effective
+from s2d2cli.errors import ConfigError
+from s2d2cli.runs.evaluate import Models
+from s2d2cli.runs.labels import config_of
+from s2d2cli.runs.progress import progress
+from s2d2cli.runs.rows import prompt_of
+from s2d2cli.runs.store import SCHEMA, Record, RunFolder, damage
+from s2d2cli.runs.trace import Entry, read_trace
+
+
+@dataclass(frozen=True)
+class Order:
+    """The step that decided each new token of a sample, and the block that it stands in."""
+
+    steps: list[int]
+    blocks: list[int]
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """What one decoder revealed on one task, and when."""
+
+    origin: str
+    config: dict[str, Any]  # the settings that have an effect
+    orders: list[Order]
+
+
+def order(prompt_tokens: int, steps: Sequence[int], block_length: int) -> Order:
+    """A prompt that ends inside a block leaves a shorter first one."""
+    return Order(list(steps), [(prompt_tokens + i) // block_length for i in range(len(steps))])
+
+
+def stored(paths: Iterable[Path]) -> list[Decoded]:
+    """Run folders, folders of them, and trace files."""
+    found: list[Decoded] = []
+    for path in paths:
+        if path.is_dir():
+            found += map(of_folder, run_folders(path))
+        else:
+            found += of_trace(path)
+    return found
+
+
+def run_folders(path: Path) -> list[RunFolder]:
+    inside = [path] if (path / "run.json").is_file() else sorted(file.parent for file in path.glob("*/run.json"))
+    if not inside:
+        raise ConfigError(f"{path} must be a run's folder or hold some, and has no run.json; `s2d2 eval` writes runs")
+    return [RunFolder(folder) for folder in inside]
+
+
+def of_folder(folder: RunFolder) -> Decoded:
+    record, rows = folder.record(), folder.rows()
+    if record is None or record.get("schema") != SCHEMA or damage(record):
+        raise ConfigError(f"{folder.path}: run.json must be of this version of s2d2 and whole; leave this run out")
+    if not rows or any("reveal_steps" not in row for row in rows.values()):
+        raise ConfigError(
+            f"{folder.path}: samples must have reveal_steps, and {'some have none' if rows else 'it has none'}; "
+            f"decode them with this version into another --results folder, or leave this run out"
+        )
+    return Decoded(
+        str(folder.path), effective(record["config"], record.get("without_effect", {})), orders_of(record, rows)
+    )
+
+
+def orders_of(record: Record, rows: dict[str, Record]) -> list[Order]:
+    length = record["config"]["decode"]["block_length"]
+    return [order(row["prompt_tokens"], row["reveal_steps"], length) for _, row in sorted(rows.items())]
+
+
+def of_trace(path: Path) -> list[Decoded]:
+    """One for each configuration in the file: traces may be put together."""
+    entries = sorted(read_trace(path), key=key_of)
+    return [
+        Decoded(str(path), json.loads(key), [order_of(entry) for entry in group])
+        for key, group in groupby(entries, key_of)
+    ]
+
+
+def key_of(entry: Entry) -> str:
+    return json.dumps(entry["config"], sort_keys=True)
+
+
+def order_of(entry: Entry) -> Order:
+    low, tokens = entry["prompt_tokens"], entry["tokens"]
+    steps = {token["position"]: step["step"] for step in entry["steps"] for token in step["tokens"]}
+    return order(low, [steps[low + i] for i in range(tokens)], entry["block_length"])
+
+
+def decoded_now(config: RunConfig, models: Models) -> Decoded:
+    """Decode the first `limit` samples of the task; nothing is scored or kept."""
+    samples = config.task.samples(config.limit)
+    model, decoder = models.get(config), build_decoder(config)
+    requests = [Request(sample.id, model.encode(prompt_of(model, sample))) for sample in samples]
+    found: dict[str, Order] = {}
+    assert config.decode.block_length is not None
+    lengths = {request.sample_id: len(request.prompt_ids) for request in requests}
+    with progress(len(requests), 0) as shown:
+        for generation in decoder.session(model, requests, config.batch_size).results():
+            name = generation.sample_id
+            found[name] = order(lengths[name], generation.reveal_steps, config.decode.block_length)
+            shown.advance(1)
+    return Decoded("decoded now", config_of(config), [found[request.sample_id] for request in requests])
