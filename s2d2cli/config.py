@@ -22,13 +22,18 @@ from typing import Any, TypeVar
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.plugins import Plugins
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import MISSING, DictConfig, OmegaConf
+from yaml import MarkedYAMLError, YAMLError
 
 from s2d2cli import plugins
 from s2d2cli.effect import effective, without_effect
 from s2d2cli.errors import ConfigError
+from s2d2cli.folders import package_folder, user_folders
 from s2d2cli.overrides import HYDRA_ERRORS, dotted_keys, explain, leaves, options, single
 
 STRATEGY_GROUPS = tuple(plugins.NEEDED)
@@ -104,32 +109,41 @@ class RunConfig:
 ConfigStore.instance().store(name="s2d2_schema", node=RunConfig)
 
 
-def package_folder(name: str) -> Path:
-    """`conf` or `sweeps`: inside the package when installed from a wheel, beside it in a checkout."""
-    here = Path(__file__).resolve().parent
-    checkout = here.parent
-    return (checkout if (checkout / "pyproject.toml").is_file() else here) / name
+class UserFolders(SearchPathPlugin):
+    """Hydra looks into the user's folders first: their files shadow ours of the same name."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        for folder in reversed(user_folders()):
+            search_path.prepend("s2d2-user", f"file://{folder}")
+
+
+Plugins.instance().register(UserFolders)
 
 
 @contextmanager
 def hydra_session() -> Iterator[None]:
-    """Hydra initialised on our `conf/`, whatever the working directory."""
+    """Hydra initialised on the user's folders and our `conf/`, whatever the working directory."""
     plugins.load_installed()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(package_folder("conf")), version_base="1.3", job_name="s2d2"):
         yield
 
 
-def compose(overrides: Sequence[str] = (), texts: Mapping[str, str] | None = None) -> RunConfig:
+def compose(
+    overrides: Sequence[str] = (), texts: Mapping[str, str] | None = None, base: RunConfig | None = None
+) -> RunConfig:
     """The configuration that Hydra composes from `overrides`, completed and checked.
 
-    `texts` are values by dotted key that must arrive as typed (paths): they never meet Hydra's grammar.
+    `texts` are values by dotted key that must arrive as typed (paths): they never meet Hydra's grammar. With `base`, a
+    complete configuration, they are laid over it instead of over our defaults.
     """
     texts = texts or {}
     with hydra_session():
         choices, values = single(overrides)
         try:
-            node = deepcopy(chosen(tuple(choices)))
+            node = deepcopy(chosen(tuple(choices), user_folders()))
+            if base is not None:
+                node = over(base, node, [choice.partition("=")[0] for choice in choices])
             for key, value in [*values, *((key, "") for key in texts)]:
                 OmegaConf.update(node, key, value, merge=True)
             config = OmegaConf.to_object(node)
@@ -145,15 +159,32 @@ def compose(overrides: Sequence[str] = (), texts: Mapping[str, str] | None = Non
 
 
 @cache
-def chosen(choices: tuple[str, ...]) -> DictConfig:
+def chosen(choices: tuple[str, ...], folders: tuple[Path, ...]) -> DictConfig:
     """The tree under these group choices. Composing takes a tenth of a second, and a grid repeats few choices."""
-    return hydra_compose("config", list(choices))
+    try:
+        return hydra_compose("config", list(choices))
+    except YAMLError as error:
+        place = f"{error.problem_mark}".strip() if isinstance(error, MarkedYAMLError) else str(error)
+        raise ConfigError(f"a configuration file must be YAML; it cannot be read {' '.join(place.split())}") from error
+
+
+def over(base: RunConfig, node: DictConfig, groups: Sequence[str]) -> DictConfig:
+    """`base` with the options that were chosen for these groups. A preset is refused: which of its settings are meant
+    to replace those of the run cannot be told."""
+    presets = [group for group in groups if group in ("decoder", "experiment")]
+    require(
+        not presets, f"--config holds a whole run, and {', '.join(presets)}= sets one up anew; leave one of them out"
+    )
+    laid: DictConfig = OmegaConf.structured(base)
+    for group in groups:
+        laid[group] = node[group]
+    return laid
 
 
 def surroundings(choices: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """For an error's sentence: every key that exists under these group choices, and each group's option."""
     try:
-        node = chosen(tuple(choices))
+        node = chosen(tuple(choices), user_folders())
     except HYDRA_ERRORS:
         return [], {}
     kinds = {group: getattr(OmegaConf.get_type(node, group), "kind", "") for group in STRATEGY_GROUPS}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
@@ -124,6 +125,9 @@ def rounded(value: str) -> str:
 def explain(error: Exception, known: Sequence[str], chosen: Mapping[str, str]) -> ConfigError:
     """What Hydra or OmegaConf meant, in one sentence; `known` are dotted keys, `chosen` is each group's option."""
     reason = error.__cause__ or error
+    file = re.match(r"In '([^']+)': \w+ raised while composing", str(error))
+    if file and error.__context__:  # a configuration file of the user's, and not a word on the command line
+        return ConfigError(f"in {file[1]}.yaml: {first_line(error.__context__)}")
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         return unknown_option(str(error.missing_cfg_file))
     if isinstance(reason, (ConfigAttributeError, ConfigKeyError)):

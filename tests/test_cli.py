@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,8 @@ class Run:
 @pytest.fixture
 def s2d2(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    for variable in ("S2D2_CONFIG_DIR", "NO_COLOR", "HF_HUB_DISABLE_PROGRESS_BARS"):  # what the command line sets
+        monkeypatch.setenv(variable, "")
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     return Run(capsys)
 
@@ -283,6 +287,129 @@ def test_print_config_loads_no_model(s2d2, monkeypatch):
     for command in ("generate", "eval"):
         assert s2d2(command, "--print-config", "decode.block_length=8") == 0
         assert yaml.safe_load(s2d2.out)["decode"]["denoising_steps"] == 8
+
+
+# A run from its settings alone
+
+
+def test_a_printed_config_makes_the_same_run(s2d2, decoders, tmp_path):
+    """NVlabs/Fast-dLLM#22: what was printed, and nothing else, names the run, for every command that decodes."""
+    words = ("task=echo", "router=hysteresis", "router.tau_on=1e-05", "decode.temperature=0.7", "-b", "4", "limit=3")
+    assert s2d2("eval", *words, "--json") == 0
+    run = json.loads(s2d2.out)
+    assert s2d2("eval", *words, "--print-config") == 0
+    (tmp_path / "run.yaml").write_text(s2d2.out)
+    folder = next(Path("results").iterdir())
+    for source in ("run.yaml", folder, folder / "config.yaml", folder / "run.json"):
+        assert s2d2("eval", "--config", str(source)) == 0 and "3 samples were there already, 0 decoded" in s2d2.out
+    assert s2d2("eval", "--config", "run.yaml", "-o", "again", "--json") == 0
+    again = json.loads(s2d2.out)
+    assert again["run_id"] == run["run_id"] and again["config"] | {"results": "results"} == run["config"]
+    for command in ("generate", "arness", "eval"):
+        assert s2d2(command, "--config", "run.yaml", "--print-config") == 0
+        assert s2d2.out == (tmp_path / "run.yaml").read_text()
+
+
+def test_settings_laid_over_a_run(s2d2, tmp_path):
+    assert s2d2("eval", "router=ucb", "router.beta=2", "seed=3", WARM, "--print-config") == 0
+    (tmp_path / "run.yaml").write_text(s2d2.out)
+    assert s2d2("eval", "--config", "run.yaml", "router.beta=4", "--limit", "5", "--print-config") == 0
+    config = yaml.safe_load(s2d2.out)
+    assert (config["router"]["beta"], config["limit"], config["seed"]) == (4, 5, 3)
+    assert s2d2("eval", "--config", "run.yaml", "router=min_span", "--print-config") == 0
+    config = yaml.safe_load(s2d2.out)
+    assert config["router"]["kind"] == "min_span" and config["seed"] == 3 and config["decode"]["temperature"] == 1
+    assert s2d2("sweep", "-b", "4,8", "--print-config") == 0
+    assert [config["decode"]["block_length"] for config in yaml.safe_load_all(s2d2.out)] == [4, 8]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda config: config.pop("router"), "must hold all settings of one run, as --print-config prints them"),
+        (lambda config: config.update(batch_size="x"), "must hold all settings of one run"),
+        (lambda config: config.update(batch_size=0), "batch_size must be at least 1, got 0"),
+        (lambda config: config.update(sede=1), "does not know: sede"),
+        (lambda config: config["router"].update(kind="mine"), "no router=mine in this version of s2d2, and no plugin"),
+        (lambda config: config["task"].update(version=0), "task=tiny_math has version 0 in 'run.yaml' and "),
+        (lambda config: config["router"].update(plugin_sha256="ab"), "router=always has plugin_sha256 ab in "),
+    ],
+)
+def test_a_config_that_makes_no_run(s2d2, tmp_path, change, sentence):
+    s2d2("eval", "--print-config")
+    config = yaml.safe_load(s2d2.out)
+    change(config)
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(config))
+    assert s2d2("eval", "--config", "run.yaml") == 2
+    assert sentence in s2d2.err and s2d2.err.count("\n") == 1
+
+
+def test_a_config_file_that_cannot_be_read(s2d2, tmp_path):
+    (tmp_path / "torn.yaml").write_text("a: [")
+    for path, reason in (("nowhere.yaml", "No such file"), ("torn.yaml", "while parsing"), (".", "No such file")):
+        assert s2d2("eval", "--config", path) == 2
+        assert (
+            s2d2.err.startswith("error: --config must be a run's folder or a YAML file of one") and reason in s2d2.err
+        )
+    assert s2d2("eval", "--config", "torn.yaml", "experiment=sdar_ucb") == 2
+
+
+# Folders of the user's own
+
+
+def test_config_dir_anywhere_and_in_the_record(s2d2, decoders, tmp_path):
+    """Reached from another working directory, by option and by variable, and told in the record."""
+    for name, text in {
+        "model/mine.yaml": "name: mine\nsource: x/y\n",
+        "sweeps/two.yaml": "grid: {seed: '1,2'}",
+    }.items():
+        (tmp_path / "conf" / name).parent.mkdir(parents=True)
+        (tmp_path / "conf" / name).write_text(text)
+    assert s2d2("eval", "task=echo", "--model", "mine", "-C", "conf", "limit=1", "--json") == 0
+    record = json.loads(s2d2.out)
+    assert record["config"]["model"]["source"] == "x/y" and record["config_folders"] == [str(tmp_path / "conf")]
+    assert s2d2("sweep", "two", WARM, "--config-dir", "conf", "--dry-run") == 0 and len(s2d2.out.splitlines()) == 2
+
+
+def test_a_config_dir_that_is_none(s2d2, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for folder, reason in (("nowhere", "it is not there"), ("empty", "there is none of them"), ("a:b", "no ':'")):
+        assert s2d2("eval", "--config-dir", folder, "--print-config") == 2
+        assert reason in s2d2.err and s2d2.err.count("\n") == 1
+
+
+# Manners
+
+
+def test_quiet_speaks_only_when_something_fails(s2d2, decoders, monkeypatch):
+    assert s2d2("-q", "generate", "hi", "estimator=margin") == 0 and (s2d2.out, s2d2.err) == ("HI\n", "")
+    assert s2d2("generate", "hi", "router=min_spam", "--quiet") == 2 and s2d2.err.count("\n") == 1
+    assert s2d2("eval", "--limt", "3", "-q") == 2 and "--limit" in s2d2.err
+    doubles.use(monkeypatch, fail_at="echo/5")
+    assert s2d2("eval", "task=echo", "batch_size=1", "-q") == 1 and "RuntimeError: out of memory" in s2d2.err
+    assert s2d2("sweep", WARM, "task=echo", "batch_size=1", "seed=1,2", "-q") == 1 and "[2/2] failed" in s2d2.err
+
+
+def test_words_behind_two_dashes_are_no_options(s2d2, decoders):
+    assert s2d2("generate", "--", "-q") == 0 and s2d2.out == "-Q\n" and "tokens per second" in s2d2.err
+
+
+def test_no_colour_on_request(s2d2, monkeypatch):
+    import subprocess
+    import sys
+
+    def escapes(*words, **environment):
+        plain = {key: os.environ[key] for key in ("PATH", "HOME", "PYTHONPATH") if key in os.environ}
+        env = {**plain, "FORCE_COLOR": "1", "TERM": "xterm-256color"} | environment
+        command = [sys.executable, "-m", "s2d2cli", *words]
+        shown = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, cwd="/")
+        return re.findall("\x1b\\[[0-9;]*m", shown.stdout + shown.stderr)
+
+    coloured = re.compile(r"\[(?:[0-9;]*;)?(?:3[0-7]|9[0-7]|38)")
+    assert any(coloured.search(code) for code in escapes("eval", "--limt", "3"))
+    for words, environment in ((["--no-color"], {}), ([], {"NO_COLOR": "1"})):
+        assert not any(coloured.search(code) for code in escapes("eval", "--limt", "3", *words, **environment))
+    assert not escapes("eval", "--limt", "3", TERM="dumb", FORCE_COLOR="")
 
 
 # eval, sweep, arness, report

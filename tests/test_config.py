@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from s2d2cli.config import compose, names_of, package_folder, record, run_id
+from s2d2cli.config import compose, names_of, record, run_id
 from s2d2cli.errors import ConfigError
+from s2d2cli.folders import VARIABLE, files, package_folder
 from s2d2cli.plain_yaml import as_yaml
 
 MISTAKES = {
@@ -155,7 +156,67 @@ def test_yaml_reads_back_as_the_same_values():
 def test_wheel_and_checkout_find_conf(tmp_path, monkeypatch):
     package = tmp_path / "site-packages" / "s2d2cli"
     package.mkdir(parents=True)
-    monkeypatch.setattr("s2d2cli.config.__file__", str(package / "config.py"))
+    monkeypatch.setattr("s2d2cli.folders.__file__", str(package / "folders.py"))
     assert package_folder("conf") == package / "conf"
     (tmp_path / "site-packages" / "pyproject.toml").touch()
     assert package_folder("conf") == Path(tmp_path / "site-packages" / "conf")
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A user's folder, in use: a model, a shadowed preset, a router with other settings, an experiment, sweeps."""
+    folder = tmp_path / "my conf, v=1"
+    for name, text in {
+        "model/mine.yaml": "name: mine\nsource: ./somewhere\nblock_length: 8\n",
+        "decoder/dynamic.yaml": (package_folder("conf") / "decoder" / "dynamic.yaml")
+        .read_text()
+        .replace("decoder: dynamic", "decoder: dynamic\nunmask:\n  threshold: 0.33"),
+        "router/eager.yaml": "defaults: [hysteresis, _self_]\ntau_on: 2.5\n",
+        "experiment/tried.yaml": "# @package _global_\ndefaults:\n  - override /router: eager\nseed: 5\n",
+        "sweeps/lengths.yaml": "grid:\n  decode.block_length: 4,8\n",
+        "sweeps/default.yaml": "grid:\n  decode.block_length: 2,4,8\n",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    monkeypatch.setenv(VARIABLE, str(folder))
+    return folder
+
+
+def test_a_user_s_folder_adds_and_shadows(mine, monkeypatch):
+    """hydra#2448, #3230, fairseq#2784: hydra.searchpath adds, and never shadows."""
+    assert compose(["model=mine"]).decode.block_length == 8 and "mine" in names_of("model")
+    assert compose(["decoder=dynamic"]).unmask.threshold == 0.33
+    config = compose(["experiment=tried"])
+    assert (config.router.kind, config.router.tau_on, config.seed) == ("hysteresis", 2.5, 5)
+    assert files("sweeps")["default"] == mine / "sweeps" / "default.yaml" and "pareto_tiny" in files("sweeps")
+    with pytest.raises(ConfigError, match="no model 'mien' among .*did you mean 'mine'"):
+        compose(["model=mien"])
+    monkeypatch.setenv(VARIABLE, "")
+    assert compose(["decoder=dynamic"]).unmask.threshold == 0.85 and "mine" not in names_of("model")
+
+
+def test_the_first_folder_wins(mine, tmp_path, monkeypatch):
+    other = tmp_path / "other"
+    (other / "model").mkdir(parents=True)
+    (other / "model" / "mine.yaml").write_text("name: other\nsource: x/y\n")
+    monkeypatch.setenv(VARIABLE, f"{other}:{mine}")
+    assert compose(["model=mine"]).model.name == "other" and files("model")["mine"].is_relative_to(other)
+    assert compose(["decoder=dynamic"]).unmask.threshold == 0.33
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("name: [\n", 'a configuration file must be YAML; it cannot be read in "'),
+        ("nmae: x\nsource: y\n", "in model/broken.yaml: Key 'nmae' not in 'ModelConfig'"),
+        (
+            "name: x\nsource: y\nblock_length: long\n",
+            "in model/broken.yaml: Value 'long' of type 'str' could not be converted",
+        ),
+    ],
+)
+def test_a_mistake_in_a_user_s_file_gets_one_sentence(mine, text, sentence):
+    (mine / "model" / "broken.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        compose(["model=broken"])
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)

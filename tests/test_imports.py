@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "s2d2cli"
 FILES = sorted(PACKAGE.rglob("*.py"))
-BOTTOM = {"choose", "config", "overrides", "plain_yaml", "effect", "plugins", "errors"}
+BOTTOM = {"choose", "config", "overrides", "plain_yaml", "effect", "plugins", "folders", "restore", "errors"}
 MAY_IMPORT = {  # layer -> the layers under it
     "cli": {"cli", "runs", "tasks", "decode", "models"} | BOTTOM,
     "__main__": {"cli"},
@@ -22,10 +22,12 @@ MAY_IMPORT = {  # layer -> the layers under it
     "decode": {"decode", "models"} | BOTTOM,
     "models": {"models"} | BOTTOM,
     "choose": {"config", "overrides", "errors"},
-    "config": {"overrides", "effect", "plugins", "errors"},
+    "config": {"overrides", "effect", "plugins", "folders", "errors"},
     "effect": {"config"},  # for its types only
     "overrides": {"errors"},
     "plugins": {"errors"},
+    "folders": {"errors"},
+    "restore": {"config", "plugins", "errors"},
     "plain_yaml": set(),
     "errors": set(),
 }

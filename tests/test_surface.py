@@ -11,12 +11,14 @@ from s2d2cli.cli import app
 from s2d2cli.config import DecodeConfig, ModelConfig, RunConfig
 
 EVERYDAY = """--batch-size --block-length --decoder --denoising-steps --device --dtype --limit --max-new-tokens --model
---plugins --results --router --seed --task --temperature --top-k --top-p -b -m -n -o -t"""
+--config-dir --plugins --results --router --seed --task --temperature --top-k --top-p -C -b -m -n -o -t"""
+ANYWHERE = "--debug --no-color --quiet --verbose --version -q -v"
 OPTIONS = {
-    "generate": f"{EVERYDAY} --input --json --messages --output --print-config --prompt --raw --system --trace",
-    "eval": f"{EVERYDAY} --allow-code-execution --check-verifier --json --print-config --trace",
-    "sweep": f"{EVERYDAY} --allow-code-execution --dry-run --out",
-    "arness": f"{EVERYDAY} --json --k --out",
+    "generate": f"""{EVERYDAY} --config --input --json --messages --output --print-config --prompt --raw --system
+    --trace""",
+    "eval": f"{EVERYDAY} --allow-code-execution --check-verifier --config --json --print-config --trace",
+    "sweep": f"{EVERYDAY} --allow-code-execution --dry-run --out --print-config",
+    "arness": f"{EVERYDAY} --config --json --k --out --print-config",
     "report": "--measure --out",
     "compare": "--flips --json --measure",
     "score": "--allow-code-execution --json",
@@ -32,6 +34,11 @@ CONFIG = {
 
 def test_commands():
     assert set(get_command(app).commands) == set(OPTIONS)
+
+
+def test_options_that_work_anywhere():
+    found = {name for parameter in get_command(app).params for name in parameter.opts}
+    assert found == set(ANYWHERE.split())
 
 
 @pytest.mark.parametrize("command", OPTIONS)

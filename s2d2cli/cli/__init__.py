@@ -1,13 +1,18 @@
 """The command line: `main` runs it and turns errors into one sentence and an exit code.
 
-0 ok; 1 finished with failed points, or a runtime error; 2 usage or settings; 130 interrupted.
+0 ok; 1 finished with failed points, a runtime error, or a doctor's problem; 2 usage or settings; 130 interrupted.
+Results go to stdout, everything said about them to stderr.
 """
 
 from __future__ import annotations
 
+import io
+import logging
+import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from typing import Annotated
 
 import typer
@@ -19,6 +24,7 @@ from s2d2cli.errors import S2D2Error
 app = typer.Typer(
     help=f"{s2d2cli.__doc__} Settings are options or KEY=VALUE words, anywhere on the line.",
     no_args_is_help=True,
+    add_completion=False,  # `s2d2 completion` completes settings too
     pretty_exceptions_enable=False,
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -48,19 +54,34 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and leave.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; works anywhere on the line.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Nothing but results, and on stderr only what a failure has to say.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what is read and loaded from where.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colours; so do NO_COLOR=1 and TERM=dumb.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
-    """The options before the command. `main` has taken --debug off the line already."""
+    """Options that work anywhere on the line, before the command or behind it: `main` takes them off."""
+
+
+ANYWHERE = {"--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose"}
+ANYWHERE |= {"--no-color": "no color", "--debug": "debug"}
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Run the command line `words` (those of the process by default) and leave with its exit code."""
     line = list(sys.argv[1:] if words is None else words)
     options, behind = cut(line, "--")
-    debug = "--debug" in options
-    options = [word for word in options if word != "--debug"]
+    wanted = {ANYWHERE[word] for word in options if word in ANYWHERE}
+    options = [word for word in options if word not in ANYWHERE]
+    set_up(wanted)
+    with held_back() if "quiet" in wanted else nullcontext():
+        run([*options, *after_dashes(options, behind)], debug="debug" in wanted)
+
+
+def run(line: list[str], debug: bool) -> None:
     try:
-        app(options + after_dashes(options, behind), prog_name="s2d2")
+        app(line, prog_name="s2d2")
     except S2D2Error as error:
         leave(error, 2, debug)
     except KeyboardInterrupt as error:
@@ -70,6 +91,34 @@ def main(words: Sequence[str] | None = None) -> None:
         sys.exit(1)
     except Exception as error:
         leave(error, 1, debug)
+
+
+def set_up(wanted: set[str]) -> None:
+    """Before anything else: rich and the libraries read these when they are imported."""
+    if "no color" in wanted:
+        os.environ["NO_COLOR"] = "1"
+    if "quiet" in wanted:
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    if "verbose" in wanted:
+        logging.basicConfig(format="%(name)s: %(message)s")
+        for name in TOLD:
+            logging.getLogger(name).setLevel(logging.INFO)
+
+
+TOLD = ("s2d2cli", "huggingface_hub", "datasets", "transformers")
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Keep what goes to stderr, and show it only when the command fails."""
+    held = io.StringIO()
+    try:
+        with redirect_stderr(held):
+            yield
+    except SystemExit as leaving:
+        if leaving.code and not held.closed:
+            sys.stderr.write(held.getvalue())
+        raise
 
 
 def cut(line: list[str], at: str) -> tuple[list[str], list[str]]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s2d2cli.cli.screen import screen
-from s2d2cli.cli.words import Everyday, Settings, settings, shared
+from s2d2cli.cli.words import ConfigFile, Everyday, PrintConfig, Settings, print_settings, settings, shared
 from s2d2cli.errors import ConfigError
 
 if TYPE_CHECKING:
+    from s2d2cli.config import RunConfig
     from s2d2cli.runs.arness import Measured
     from s2d2cli.runs.orders import Decoded
 
@@ -36,6 +37,8 @@ def arness(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FOLDER", help="Also write CSV, PNG and SVG.", show_default=False)
     ] = None,
+    config_file: ConfigFile = None,
+    print_config: PrintConfig = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Measure how close to left-to-right tokens are revealed: local and global AR-ness@k.
@@ -45,19 +48,23 @@ def arness(
     """
     ks = numbers(k)
     paths = [Path(word) for word in words or [] if is_path(word)]
-    chosen = settings(everyday, [word for word in words or [] if not is_path(word)])
-    if paths and (chosen.overrides or chosen.texts):
-        typed = [*chosen.overrides, *chosen.texts]
+    chosen = settings(everyday, [word for word in words or [] if not is_path(word)], base=config_file)
+    if paths and (chosen.overrides or chosen.texts or config_file):
+        typed = [*chosen.overrides, *chosen.texts, "--config"]
         raise ConfigError(
             f"what is stored is measured as it is, so {typed[0]!r} cannot go with {paths[0]}; leave one out"
         )
+    configs = [] if paths else composed(settings(everyday, words or [], DEFAULTS, config_file))
+    if print_config:
+        print_settings(*configs)
+        return
     from s2d2cli.runs.arness import measure
 
     if out:
         from s2d2cli.runs.store import need_writable
 
         need_writable(out)
-    sources = stored(paths) if paths else decode(settings(everyday, words or [], first=DEFAULTS))
+    sources = stored(paths) if paths else decode(configs)
     show(measure(sources, ks), out, as_json)
 
 
@@ -85,19 +92,28 @@ def stored(paths: Sequence[Path]) -> list[Decoded]:
     return stored(paths)
 
 
-def decode(chosen: Settings) -> list[Decoded]:
-    """Every combination of the settings, checked before the first model loads."""
-    from s2d2cli.runs.evaluate import Models
-    from s2d2cli.runs.orders import decoded_now
-    from s2d2cli.runs.sweep import combinations, plan, prepare
+def composed(chosen: Settings) -> list[RunConfig]:
+    """The run of --config, or every combination of the settings, checked before the first model loads."""
+    if chosen.base:
+        return [chosen.compose()]
+    from s2d2cli.runs.sweep import combinations, plan
 
     planned = plan(combinations(chosen.overrides, None), chosen.texts)
-    chosen.warn([point.config for point in planned.points])
+    configs = [point.config for point in planned.points]
+    chosen.warn(configs)
     for skipped in planned.skipped:
         typer.echo(f"left out: {' '.join(skipped.overrides)}: {skipped.reason}", err=True)
-    prepare(planned.points, allow_code_execution=True)  # nothing that the model writes is run here
+    return configs
+
+
+def decode(configs: Sequence[RunConfig]) -> list[Decoded]:
+    from s2d2cli.runs.evaluate import Models
+    from s2d2cli.runs.orders import decoded_now
+
+    for config in configs:
+        config.task.prepare(True)  # nothing that the model writes is run here
     models = Models()
-    return [decoded_now(point.config, models) for point in planned.points]
+    return [decoded_now(config, models) for config in configs]
 
 
 def show(measured: Sequence[Measured], out: Path | None, as_json: bool) -> None:

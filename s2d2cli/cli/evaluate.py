@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s2d2cli.cli.screen import screen
-from s2d2cli.cli.words import Everyday, Overrides, settings, shared
+from s2d2cli.cli.words import ConfigFile, Everyday, Overrides, PrintConfig, print_settings, settings, shared
 
 if TYPE_CHECKING:
-    from s2d2cli.config import RunConfig
     from s2d2cli.runs.evaluate import Outcome
     from s2d2cli.runs.verifier_check import Check
 
@@ -22,7 +21,6 @@ Trace = Annotated[
     Path | None,
     typer.Option("--trace", help="JSONL for every step of every sample.", metavar="FILE", show_default=False),
 ]
-PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved settings and leave.")]
 
 
 @shared
@@ -31,6 +29,7 @@ def eval_(
     *,
     everyday: Everyday,
     allow_code_execution: AllowCode = False,
+    config_file: ConfigFile = None,
     print_config: PrintConfig = False,
     trace: Trace = None,
     check_verifier: Annotated[
@@ -39,7 +38,7 @@ def eval_(
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json instead of a table.")] = False,
 ) -> None:
     """Measure accuracy and speed on a task; the same command again goes on where it stopped."""
-    config = settings(everyday, words or []).compose()
+    config = settings(everyday, words or [], base=config_file).compose()
     if print_config:
         print_settings(config)
         return
@@ -61,13 +60,6 @@ def eval_(
         typer.echo("Interrupted in the verifier check; the same command goes on from here.", err=True)
     if outcome.interrupted or (others and checked is None):
         raise typer.Exit(130)
-
-
-def print_settings(config: RunConfig) -> None:
-    from s2d2cli.config import record
-    from s2d2cli.plain_yaml import as_yaml
-
-    typer.echo(as_yaml(record(config)), nl=False)
 
 
 def show(outcome: Outcome, checked: Check | None) -> None:

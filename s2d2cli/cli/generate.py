@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from s2d2cli.cli.evaluate import PrintConfig, Trace, print_settings
-from s2d2cli.cli.words import Everyday, Settings, settings, shared, split
+from s2d2cli.cli.evaluate import Trace
+from s2d2cli.cli.words import ConfigFile, Everyday, PrintConfig, Settings, print_settings, settings, shared, split
 from s2d2cli.errors import ConfigError, PromptError
 
 if TYPE_CHECKING:
@@ -80,11 +80,12 @@ def generate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as one JSON object.")] = False,
     trace: Trace = None,
+    config_file: ConfigFile = None,
     print_config: PrintConfig = False,
 ) -> None:
     """Answer a prompt, a file of prompts, or (without a prompt, on a terminal) one question after the other."""
     overrides, found = split(words or [])
-    config = compose(settings(everyday, overrides, first=DEFAULTS), overrides)
+    config = compose(settings(everyday, overrides, DEFAULTS, config_file), overrides)
     if print_config:
         print_settings(config)
         return

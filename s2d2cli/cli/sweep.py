@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s2d2cli.cli.evaluate import AllowCode
-from s2d2cli.cli.words import Everyday, Settings, key_of, settings, shared
+from s2d2cli.cli.words import Everyday, PrintConfig, Settings, key_of, print_settings, settings, shared
 
 if TYPE_CHECKING:
     from s2d2cli.runs.sweep import Plan, Point, Result, SweepFile
@@ -30,6 +30,7 @@ def sweep(
     everyday: Everyday,
     allow_code_execution: AllowCode = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points and leave.")] = False,
+    print_config: PrintConfig = False,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the report.", show_default=False)] = None,
 ) -> None:
     """Run every combination of the given values, skip what is finished, and print the Pareto table."""
@@ -39,6 +40,9 @@ def sweep(
     planned = plan(combinations(chosen.overrides, file), chosen.texts)
     chosen.warn([point.config for point in planned.points])
     announce(planned)
+    if print_config:
+        print_settings(*(point.config for point in planned.points))
+        return
     if dry_run:
         list_points(planned.points)
         return

@@ -31,6 +31,27 @@ Plugins = Annotated[
     ),
 ]
 
+ConfigDirs = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--config-dir",
+        "-C",
+        metavar="FOLDER",
+        help="Folder with model/, decoder/, experiment/, sweeps/, ... of your own: files there add to ours and hide "
+        "ours of the same name. May be given again; so does S2D2_CONFIG_DIR.",
+    ),
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE|RUN",
+        help="Begin with the settings of a run: what --print-config printed, a run's config.yaml, or its folder.",
+        show_default=False,
+    ),
+]
+PrintConfig = Annotated[bool, typer.Option("--print-config", help="Print the resolved settings and leave.")]
+
 
 def option(key: str, metavar: str, text: str, *names: str) -> Any:
     """An everyday option; `key` is the setting that it is short for."""
@@ -82,15 +103,20 @@ KEYS = {
 
 
 def shared(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command --plugins, and the everyday options: `everyday` is spelled out for Typer, field by field."""
+    """Give a command --plugins, --config-dir and the everyday options: `everyday` is spelled out for Typer, field by
+    field."""
     signature = inspect.signature(command, eval_str=True)
     hints = get_type_hints(Everyday, include_extras=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
     spelled = [inspect.Parameter(f.name, keyword, annotation=hints[f.name], default=None) for f in fields(Everyday)]
     own = [p.replace(kind=keyword) for p in signature.parameters.values() if p.name != "everyday"]
-    own.append(inspect.Parameter("plugins", keyword, annotation=Plugins, default=None))
+    own += [
+        inspect.Parameter("plugins", keyword, annotation=Plugins, default=None),
+        inspect.Parameter("config_dir", keyword, annotation=ConfigDirs, default=None),
+    ]
 
     def wrapper(**values: Any) -> None:
+        use_folders(values.pop("config_dir"))
         load_plugins(values.pop("plugins"))
         everyday = Everyday(**{f.name: values.pop(f.name) for f in fields(Everyday)})
         command(everyday=everyday, **values)
@@ -109,18 +135,27 @@ def load_plugins(files: Sequence[Path] | None) -> None:
         load(files)
 
 
+def use_folders(folders: Sequence[Path] | None) -> None:
+    if folders:
+        from s2d2cli.folders import use
+
+        use(folders)
+
+
 @dataclass
 class Settings:
-    """Overrides for Hydra's grammar, and texts that go round it."""
+    """Overrides for Hydra's grammar, texts that go round it, and the run whose settings they are laid over."""
 
     overrides: list[str] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
+    base: Path | None = None
 
     def compose(self) -> RunConfig:
         """The configuration; a word that has no effect in it is told on stderr."""
         from s2d2cli.config import compose
+        from s2d2cli.restore import read
 
-        config = compose(self.overrides, self.texts)
+        config = compose(self.overrides, self.texts, read(self.base) if self.base else None)
         self.warn([config])
         return config
 
@@ -131,8 +166,8 @@ class Settings:
             typer.echo(f"warning: {sentence}", err=True)
 
 
-def settings(everyday: Everyday, words: Sequence[str], first: Sequence[str] = ()) -> Settings:
-    """`first`, then the options, then the overrides as typed; the last one to name a key wins."""
+def settings(everyday: Everyday, words: Sequence[str], first: Sequence[str] = (), base: Path | None = None) -> Settings:
+    """`first` or the run `base`, then the options, then the overrides as typed; the last one to name a key wins."""
     typed = {key_of(word) for word in words}
     given = {KEYS.get(f.name, f.name): getattr(everyday, f.name) for f in fields(Everyday)}
     wanted = {key: text for key, text in given.items() if text is not None and key not in typed}
@@ -142,7 +177,16 @@ def settings(everyday: Everyday, words: Sequence[str], first: Sequence[str] = ()
     chosen += [f"{key}={text}" for key, text in wanted.items()]
     texts = {key: text for key, text in texts.items() if key not in typed}
     named = typed | {key_of(word) for word in chosen}
-    return Settings([*(word for word in first if key_of(word) not in named), *chosen, *words], texts)
+    begin = [] if base else [word for word in first if key_of(word) not in named]
+    return Settings([*begin, *chosen, *words], texts, base)
+
+
+def print_settings(*configs: RunConfig) -> None:
+    """As YAML that --config reads; several runs are documents of one stream."""
+    from s2d2cli.config import record
+    from s2d2cli.plain_yaml import as_yaml
+
+    typer.echo("---\n".join(as_yaml(record(config)) for config in configs), nl=False)
 
 
 def key_of(word: str) -> str:

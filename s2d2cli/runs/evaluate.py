@@ -17,6 +17,7 @@ from s2d2cli.config import RunConfig, record, run_id
 from s2d2cli.decode import Request, StepLog, build_decoder
 from s2d2cli.effect import without_effect
 from s2d2cli.errors import CheckpointError, TaskDataError
+from s2d2cli.folders import user_folders
 from s2d2cli.models import load_model, pick_device
 from s2d2cli.models.adapter import ModelAdapter
 from s2d2cli.runs import store
@@ -158,6 +159,7 @@ def begin(config: RunConfig, folder: store.RunFolder, source: DataSource) -> Run
         "config": record(config),
         "without_effect": without_effect(config),
         "plugins": [asdict(plugin) for plugin in plugins.LOADED.values()],
+        "config_folders": [str(folder) for folder in user_folders()],
         "model_files": model_files(config.model.source, config.model.revision),
         "environment": environment(config.backend),
         "resumed_with": [],

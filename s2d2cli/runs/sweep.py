@@ -16,8 +16,9 @@ from typing import Any
 
 import yaml
 
-from s2d2cli.config import RunConfig, compose, hydra_session, package_folder, run_id
+from s2d2cli.config import RunConfig, compose, hydra_session, run_id
 from s2d2cli.errors import ConfigError, S2D2Error
+from s2d2cli.folders import files
 from s2d2cli.overrides import Words, axes, did_you_mean, is_group, parse, product
 from s2d2cli.runs.evaluate import Models, Outcome, evaluate, finished, model_key
 
@@ -165,21 +166,19 @@ def texts_of(grid: Mapping[str, str]) -> Iterator[str]:
 
 def default_file(router: str | None) -> SweepFile:
     """The grid that a router ships with, for a sweep that names no axis."""
-    named = package_folder("sweeps") / f"router_{router}.yaml"
-    return read(named if router and named.is_file() else package_folder("sweeps") / "default.yaml")
+    known = files("sweeps")
+    return read(known.get(f"router_{router}", known["default"]))
 
 
 def find(word: str) -> SweepFile:
-    """A path to a sweep file, or the name of a shipped one."""
-    path = Path(word).expanduser()
-    shipped = package_folder("sweeps") / f"{word}.yaml"
+    """A path to a sweep file, or the name of one of the user's or a shipped one."""
+    path, known = Path(word).expanduser(), files("sweeps")
     if path.is_file():
         return read(path)
-    if "/" not in word and shipped.is_file():
-        return read(shipped)
-    names = sorted(file.stem for file in package_folder("sweeps").glob("*.yaml"))
-    near = did_you_mean(path.stem, names)
-    raise ConfigError(f"no sweep file {word!r}, and none of that name among {', '.join(names)}{near}")
+    if word in known:
+        return read(known[word])
+    near = did_you_mean(path.stem, list(known))
+    raise ConfigError(f"no sweep file {word!r}, and none of that name among {', '.join(known)}{near}")
 
 
 def read(path: Path) -> SweepFile:

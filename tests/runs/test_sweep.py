@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s2d2cli.config import hydra_session, package_folder, run_id
+from s2d2cli.config import hydra_session, run_id
 from s2d2cli.errors import ConfigError
+from s2d2cli.folders import package_folder
 from s2d2cli.overrides import axes, product
 from s2d2cli.runs.sweep import SweepFile, combinations, default_file, find, has_axis, plan, read
 
