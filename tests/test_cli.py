@@ -435,7 +435,7 @@ def test_sweep_then_report(s2d2, decoders, tmp_path):
     assert "results/report/sweep/report.csv" in s2d2.out
     assert s2d2(*words) == 0 and "3 of them finished" in s2d2.err and len(decoders) == 3
     assert s2d2("report", "--out", "r") == 0
-    assert {file.suffix for file in (tmp_path / "r").iterdir()} == {".csv", ".md", ".png", ".svg"}
+    assert {file.suffix for file in (tmp_path / "r").iterdir()} == {".csv", ".html", ".md", ".png", ".svg", ".tex"}
 
 
 def test_dry_run_decodes_nothing(s2d2, decoders, tmp_path):

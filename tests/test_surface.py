@@ -19,7 +19,7 @@ OPTIONS = {
     "eval": f"{EVERYDAY} --allow-code-execution --check-verifier --config --json --print-config --trace",
     "sweep": f"{EVERYDAY} --allow-code-execution --dry-run --out --print-config",
     "arness": f"{EVERYDAY} --config --json --k --out --print-config",
-    "report": "--measure --out",
+    "report": "--baseline --fail-under --json --measure --out --published --strict-code --x",
     "compare": "--flips --json --measure",
     "score": "--allow-code-execution --json",
     "reproduce": "--allow-code-execution --json --limit --results -o",

@@ -39,9 +39,9 @@ def environment(backend: str) -> dict[str, Any]:
 
 
 def placed(model: Any) -> dict[str, Any]:
-    """Where the model's weights ended up, and in which number format."""
+    """Where the model's weights ended up (all on one device), and in which number format."""
     device = torch.device(model.device)
-    return {"device": device.type, "dtype": str(model.dtype).removeprefix("torch.")}
+    return {"device": device.type, "devices": 1, "dtype": str(model.dtype).removeprefix("torch.")}
 
 
 def watch_memory(device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""Pareto fronts: which rows no other row beats."""
+"""Pareto fronts: which rows no other row beats, and how often that holds when the samples are drawn anew."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
 
 
 def front(columns: Sequence[ArrayLike]) -> NDArray[np.bool_]:
@@ -25,8 +27,33 @@ def front(columns: Sequence[ArrayLike]) -> NDArray[np.bool_]:
     return mask
 
 
-def steps(x: ArrayLike, y: ArrayLike, mask: NDArray[np.bool_]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The front's corner points by rising x, for a line that steps down between them (`steps-post` mirrored)."""
-    points = np.column_stack([np.asarray(x, dtype=float)[mask], np.asarray(y, dtype=float)[mask]])
-    points = np.unique(points, axis=0)
-    return points[:, 0], points[:, 1]
+def front_share(a_DR: Floats, b_DR: Floats) -> Floats:
+    """For each row the share of draws in which it is on the front of these two; NaN for a row with a NaN.
+
+    Comparisons with NaN are false, so such a row dominates nothing in here either.
+    """
+    shares_R = np.full(a_DR.shape[1], np.nan)
+    for row in np.flatnonzero(~(np.isnan(a_DR) | np.isnan(b_DR)).any(axis=0)):
+        a_D1, b_D1 = a_DR[:, [row]], b_DR[:, [row]]
+        beaten_DR = (a_DR >= a_D1) & (b_DR >= b_D1) & ((a_DR > a_D1) | (b_DR > b_D1))
+        shares_R[row] = 1 - beaten_DR.any(axis=1).mean()
+    return shares_R
+
+
+def staircase(x: ArrayLike, y: ArrayLike, mask: ArrayLike, larger: bool = True) -> tuple[Floats, Floats]:
+    """The front as a line by rising x: what y can be had at this x or a better one.
+
+    Where a larger x is better it falls, and steps down behind each point; else it rises, and steps up at each. It is
+    led on to the edges of the data, so that a front of one point shows too.
+    """
+    both, on = np.column_stack([np.asarray(x, dtype=float), np.asarray(y, dtype=float)]), np.asarray(mask, dtype=bool)
+    points = np.unique(both[on], axis=0)
+    if not len(points):
+        return points[:, 0], points[:, 1]
+    (left, lowest), (right, _) = np.nanmin(both, axis=0), np.nanmax(both, axis=0)
+    first, last = points[0], points[-1]
+    line = [(left, first[1]) if larger else (first[0], lowest), first]
+    for before, after in zip(points[:-1], points[1:], strict=True):
+        line += [(before[0], after[1]) if larger else (after[0], before[1]), after]
+    line.append((last[0], lowest) if larger else (right, last[1]))
+    return np.array(line)[:, 0], np.array(line)[:, 1]

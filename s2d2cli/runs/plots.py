@@ -1,4 +1,4 @@
-"""One table as a figure: accuracy against tokens per second and against tokens per forward pass."""
+"""One table as a figure: accuracy against each of the chosen metrics."""
 
 from __future__ import annotations
 
@@ -11,96 +11,126 @@ import pandas as pd
 from matplotlib.figure import Figure  # not pyplot: no display is needed, or looked for
 from matplotlib.patheffects import withStroke
 
-from s2d2cli.runs.pareto import steps
-from s2d2cli.runs.report import ACCURACY, SPEEDS, Metric, Table
+from s2d2cli.runs.metrics import ACCURACY, Metric
+from s2d2cli.runs.pareto import staircase
+from s2d2cli.runs.published import CAVEAT
+from s2d2cli.runs.report import Report, Table
+from s2d2cli.runs.samples import ROBUST
+from s2d2cli.runs.styles import styles_for
 
-# Okabe and Ito's colours, told apart by readers with any colour vision; the marker says the same once more.
-STYLES = {
-    "autoregressive": ("#000000", "*"),
-    "static": ("#56B4E9", "s"),
-    "dynamic": ("#0072B2", "o"),
-    "sequential": ("#999999", "v"),
-    "s2d2 never": ("#CC79A7", "P"),
-    "s2d2 always": ("#D55E00", "D"),
-    "s2d2 min_span": ("#009E73", "^"),
-}
-OTHERS = (("#E69F00", "X"), ("#F0E442", "h"), ("#882255", "<"), ("#44AA99", ">"), ("#AA4499", "p"))
+ACROSS = 2  # panels beside each other
+TALL = 270  # points from the bottom of a panel to its top, roughly
+NAMED = 24  # published points that can still be told apart by a word beside each
 
 
-def draw(table: Table, stem: Path) -> list[Path]:
+def draw(report: Report, table: Table, stem: Path) -> list[Path]:
     """Write the figure as PNG and SVG beside each other."""
-    figure = Figure(figsize=(12, 5.6), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
-    styles = styles_for(table.rows)
-    for axes, metric in zip(panels, SPEEDS, strict=True):
-        panel(axes, table.rows, metric, styles)
-    panels[0].set_ylabel("accuracy (bars: 95 % interval)")
-    handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
-    figure.suptitle("\n".join(textwrap.wrap(table.title, 110)), fontsize=10)
+    axes = report.wish.axes
+    wide = min(ACROSS, len(axes))
+    down = -(-len(axes) // wide)
+    figure = Figure(figsize=(6 * wide, 5 * down + 0.6), layout="constrained")
+    panels = figure.subplots(down, wide, sharey=True, squeeze=False)
+    styles = styles_for(table.rows["decoder"])
+    for place, metric in zip(panels.flat, axes, strict=False):
+        panel(place, table.rows, metric, styles)
+        lay_beside(place, report.beside(table), metric)
+    for place in panels.flat[len(axes) :]:
+        place.remove()
+    for left in panels[:, 0]:
+        left.set_ylabel("accuracy (bars: 95 % interval)")
+    found = [place.get_legend_handles_labels() for place in panels.flat]
+    handles = {name: handle for some, names in found for handle, name in zip(some, names, strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(4, 2 * wide), frameon=False)
+    figure.suptitle("\n".join(textwrap.wrap(safe(table.title), 55 * wide)), fontsize=10)
     files = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
     for file in files:
         figure.savefig(file, dpi=150)
     return files
 
 
-def styles_for(rows: pd.DataFrame) -> dict[str, tuple[str, str]]:
-    names = sorted(
-        rows["decoder"].unique(), key=lambda name: list(STYLES).index(name) if name in STYLES else len(STYLES)
-    )
-    new = [name for name in names if name not in STYLES]
-    extra = {name: OTHERS[i % len(OTHERS)] for i, name in enumerate(new)}
-    return {name: STYLES.get(name) or extra[name] for name in names}
+def safe(words: str) -> str:
+    """Text as it is: matplotlib would read what stands between dollars as a formula."""
+    return words.replace("$", r"\$")
 
 
-def panel(axes: Any, rows: pd.DataFrame, metric: Metric, styles: dict[str, tuple[str, str]]) -> None:
+def panel(place: Any, rows: pd.DataFrame, metric: Metric, styles: dict[str, tuple[str, str]]) -> None:
     """Points with their intervals, and the front of exactly these two axes as a step line."""
-    draw_front(axes, rows, metric)
+    rows = rows.dropna(subset=[metric.key, ACCURACY.key])
+    draw_front(place, rows, metric)
     for name, (color, marker) in styles.items():
-        mine = rows[rows["decoder"] == name].dropna(subset=[metric.key, ACCURACY.key])
-        intervals = {
-            "xerr": x_bars(mine, metric),
-            "yerr": bars(mine, "low", ACCURACY.key, "high"),
-        }
         size = 11 if marker == "*" else 7
-        axes.errorbar(
-            mine[metric.key], mine[ACCURACY.key], **intervals, fmt=marker, color=color, markersize=size, label=name,
-            elinewidth=0.8, ecolor=(color, 0.3), zorder=3,
+        mine = rows[rows["decoder"] == name]
+        place.errorbar(
+            mine[metric.key], mine[ACCURACY.key], xerr=bars(mine, metric), yerr=bars(mine, ACCURACY), fmt="none",
+            elinewidth=0.8, ecolor=(color, 0.3), zorder=2,
         )  # fmt: skip
-    label_front(axes, rows, metric)
-    axes.set_xlabel(metric.label)
-    axes.grid(color="#eeeeee")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+        doubtful = unsure(mine, metric)
+        for part, inside, label in ((mine[~doubtful], color, safe(name)), (mine[doubtful], "white", None)):
+            place.plot(
+                part[metric.key], part[ACCURACY.key], marker, color=color, markersize=size, markerfacecolor=inside,
+                label=label, zorder=3,
+            )  # fmt: skip
+    label_front(place, rows, metric)
+    place.set_xlabel(metric.label if metric.larger else f"{metric.label} (less is better)")
+    place.tick_params(labelleft=True)
+    place.grid(color="#eeeeee")
+    place.set_axisbelow(True)
+    place.spines[["top", "right"]].set_visible(False)
 
 
-def draw_front(axes: Any, rows: pd.DataFrame, metric: Metric) -> None:
-    """A step line through the front, led on to the edges of the data, so that a front of one point shows too."""
-    x, y = steps(rows[metric.key], rows[ACCURACY.key], rows[f"front_{metric.key}"].to_numpy())
+def unsure(rows: pd.DataFrame, metric: Metric) -> np.ndarray:
+    """Points that stand on the front, but not in enough of the bootstrap draws: they are drawn hollow."""
+    doubtful: np.ndarray = (rows[f"front_{metric.key}"] & (rows[f"share_{metric.key}"] < ROBUST)).to_numpy(dtype=bool)
+    return doubtful
+
+
+def draw_front(place: Any, rows: pd.DataFrame, metric: Metric) -> None:
+    x, y = staircase(rows[metric.key], rows[ACCURACY.key], rows[f"front_{metric.key}"], metric.larger)
     if len(x):
-        line = [rows[metric.key].min(), *x, x[-1]], [y[0], *y, rows[ACCURACY.key].min()]
-        axes.step(*line, where="pre", color="#777777", linewidth=1.2, zorder=1, label="Pareto front")
+        place.plot(x, y, color="#777777", linewidth=1.2, zorder=1, label="Pareto front (hollow: not robust)")
 
 
-def x_bars(rows: pd.DataFrame, metric: Metric) -> np.ndarray | None:
-    low, high = f"{metric.key}_low", f"{metric.key}_high"
-    if low not in rows or rows[low].isna().any():
+def bars(rows: pd.DataFrame, metric: Metric) -> np.ndarray | None:
+    """Lengths of the error bars, (2, points): down from the middle, and up; none where there is no interval."""
+    if rows[metric.low].isna().all():
         return None
-    return bars(rows, low, metric.key, high)
+    ends = rows[[metric.low, metric.key, metric.high]].to_numpy(dtype=float)
+    return np.asarray(np.maximum(np.nan_to_num(np.diff(ends, axis=1).T), 0))
 
 
-def bars(rows: pd.DataFrame, low: str, middle: str, high: str) -> np.ndarray:
-    """Lengths of the error bars, (2, points): down from the middle, and up."""
-    lengths: np.ndarray = np.diff(rows[[low, middle, high]].to_numpy(), axis=1).T
-    return lengths
-
-
-def label_front(axes: Any, rows: pd.DataFrame, metric: Metric) -> None:
-    """Name the front's points, inside the panel; the table has the others."""
+def label_front(place: Any, rows: pd.DataFrame, metric: Metric) -> None:
+    """Name the front's points, inside the panel, each above the one below it; the table has the others."""
     middle = (rows[metric.key].min() + rows[metric.key].max()) / 2
-    marked = rows[rows[f"front_{metric.key}"]]
-    labels = {(row["varied"].replace("=", " "), row[metric.key], row[ACCURACY.key]) for _, row in marked.iterrows()}
-    for words, x, y in sorted(labels):
-        side = {"ha": "right", "xytext": (-6, 6)} if x > middle else {"ha": "left", "xytext": (6, 6)}
+    marked = rows[rows[f"front_{metric.key}"].astype(bool)]
+    labels = sorted({(row[ACCURACY.key], row[metric.key], words(row, metric)) for _, row in marked.iterrows()})
+    low, high = place.get_ylim()
+    above = -np.inf
+    for y, x, text in labels:
+        height = TALL * (y - low) / (high - low)
+        above = max(height + 6, above + 9)
+        side = {"ha": "right", "xytext": (-6, above - height)} if x > middle else {"xytext": (6, above - height)}
         halo = [withStroke(linewidth=2.5, foreground="white")]
-        axes.annotate(words, (x, y), textcoords="offset points", fontsize=7.5, path_effects=halo, zorder=2, **side)
+        place.annotate(
+            safe(text), (x, y), textcoords="offset points", fontsize=7.5, path_effects=halo, zorder=4, **side
+        )
+
+
+def words(row: pd.Series, metric: Metric) -> str:
+    share = row[f"share_{metric.key}"]
+    """What the front's point is, and how sure its place is unless it is."""
+    text = f"{row['decoder']} {row['varied']}".replace("=", " ")
+    return f"{text} ({100 * share:.0f} %)" if share < ROBUST else text
+
+
+def lay_beside(place: Any, rows: pd.DataFrame, metric: Metric) -> None:
+    """Published rows, in grey and named, where they have a number for this axis."""
+    if metric.key not in rows:
+        return
+    rows = rows.dropna(subset=[metric.key, ACCURACY.key])
+    if rows.empty:
+        return
+    place.plot(rows[metric.key], rows[ACCURACY.key], "x", color="#777777", label=CAVEAT, zorder=2)
+    for _, row in rows.head(NAMED).iterrows():
+        text = " ".join(filter(None, (row["model"], row["method"], row["setting"])))
+        where = (row[metric.key], row[ACCURACY.key])
+        place.annotate(safe(text), where, textcoords="offset points", xytext=(4, -8), fontsize=6, color="#777777")

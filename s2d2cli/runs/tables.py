@@ -1,130 +1,23 @@
-"""The report for people and for files: terminal table, Markdown, CSV."""
+"""One run as text for the terminal, and what a reader of its score has to hear."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
-import pandas as pd
 from rich.console import Group
 from rich.markup import escape
 from rich.table import Table as Grid
 from rich.text import Text
 
-from s2d2cli.runs.report import ACCURACY, PER_FORWARD, THROUGHPUT, Metric, Report, Table, alarms_text, seed_lines
+from s2d2cli.runs.described import alarms_text
 from s2d2cli.runs.store import Record, decoder_name
 from s2d2cli.runs.summary import FEW_SAMPLES, accuracy_text
 from s2d2cli.runs.verification import TRACED
 
-FRONT = "*"
-COLUMNS = ("decoder", "settings", "n", "accuracy", "95 %", "tok/s", "vs AR", "tok/fwd", "length", "alarms")
-SPARE = ("n", "length", "alarms")  # left out of a narrow terminal; the title has n, the files have all
-LEFT = ("decoder", "settings", "alarms")
-WIDE = 100
 TRUNCATED_LIMIT, NO_ANSWER_LIMIT = 0.02, 0.2  # shares of the answers above which a warning is due
-LEGEND = (
-    f"{FRONT} on the Pareto front of accuracy against that column. tok/s: {THROUGHPUT.unit}; vs AR: the same against "
-    f"autoregressive decoding; tok/fwd: {PER_FORWARD.unit}; length: mean tokens of an answer."
-)
-
-
-def cells(row: pd.Series) -> dict[str, str]:
-    values = (
-        row["decoder"],
-        row["varied"],
-        str(row["n"]),
-        number(row, ACCURACY),
-        f"{row['low']:.2f}-{row['high']:.2f}",
-        number(row, THROUGHPUT) + mark(row, THROUGHPUT),
-        "" if pd.isna(row["speedup"]) else f"{row['speedup']:.2f}x",
-        number(row, PER_FORWARD) + mark(row, PER_FORWARD),
-        f"{row['mean_tokens']:.0f}",
-        row["alarms"],
-    )
-    return dict(zip(COLUMNS, values, strict=True))
-
-
-def number(row: pd.Series, metric: Metric) -> str:
-    return "?" if pd.isna(row[metric.key]) else f"{row[metric.key]:.{metric.digits}f}"
-
-
-def mark(row: pd.Series, metric: Metric) -> str:
-    return FRONT if row[f"front_{metric.key}"] else " "
 
 
 def plain_grid() -> Grid:
     """Columns a space apart, without lines: fits eighty characters and pastes well."""
     return Grid(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-
-
-def terminal(table: Table, width: int) -> Group:
-    """The table under its title, with as many columns as `width` characters allow."""
-    shown = [name for name in COLUMNS if width >= WIDE or name not in SPARE]
-    grid = plain_grid()
-    for name in shown:
-        grid.add_column(name, justify="left" if name in LEFT else "right", no_wrap=name != "alarms")
-    for _, row in table.rows.iterrows():
-        line = cells(row)
-        grid.add_row(*(escape(line[name]) for name in shown))
-    return Group(Text(table.title, style="bold"), grid)
-
-
-def remarks(report: Report) -> list[str]:
-    """What a reader of the tables has to know, a sentence each."""
-    slower = [
-        f"{row['decoder']} {row['varied']} is slower than autoregressive decoding ({row['speedup']:.2f}x)."
-        for table in report.tables
-        for _, row in table.rows.iterrows()
-        if pd.notna(row["speedup"]) and row["speedup"] < 1
-    ]
-    lost = [f"Not in the tables: {line}." for line in report.unfinished]
-    traced = [
-        f"{row['decoder']} {row['varied']} was traced: its seconds include the log, so its tok/s is not given; "
-        f"to have it, decode again without --trace, with another --results folder."
-        for table in report.tables
-        for _, row in table.rows.iterrows()
-        if row["traced"]
-    ]
-    seeds = [line for table in report.tables for line in seed_lines(table.rows)]
-    return [*report.notes, *seeds, *traced, *(slower if len(slower) <= 3 else [many_slower(slower)]), *lost]
-
-
-def many_slower(slower: list[str]) -> str:
-    return f"{len(slower)} settings are slower than autoregressive decoding (speed-up below 1)."
-
-
-def markdown(report: Report) -> str:
-    parts = ["# Accuracy against speed", LEGEND]
-    for table in report.tables:
-        frame = pd.DataFrame([cells(row) for _, row in table.rows.iterrows()])
-        aligned = ["left" if name in LEFT else "right" for name in COLUMNS]
-        parts += [f"## {table.title}", str(frame.to_markdown(index=False, disable_numparse=True, colalign=aligned))]
-    return "\n\n".join([*parts, *remarks(report)]) + "\n"
-
-
-def frame(report: Report) -> pd.DataFrame:
-    """All rows with all numbers; `table` tells which rows may be compared."""
-    parts: list[Any] = [table.rows.assign(table=index) for index, table in enumerate(report.tables, 1)]
-    whole = pd.concat(parts, ignore_index=True)
-    settings = pd.DataFrame(list(whole.pop("settings")))
-    both: pd.DataFrame = pd.concat([whole, settings.add_prefix("config.")], axis=1)
-    return both
-
-
-def write(report: Report, out: Path) -> list[Path]:
-    """CSV, Markdown and a figure per table."""
-    from s2d2cli.runs.plots import draw
-
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "report.md").write_text(markdown(report), encoding="utf-8")
-    frame(report).to_csv(out / "report.csv", index=False)
-    figures = [file for i, table in enumerate(report.tables, 1) for file in draw(table, out / stem(table, i))]
-    return [out / "report.md", out / "report.csv", *figures]
-
-
-def stem(table: Table, index: int) -> str:
-    words = f"pareto-{index}-{table.rows['task'].iloc[0]}-{table.rows['model'].iloc[0]}"
-    return "".join(c if c.isalnum() or c in "-_" else "_" for c in words)
 
 
 def outcome_table(record: Record) -> Group:

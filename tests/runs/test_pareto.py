@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2d2cli.runs.pareto import front, steps
+from s2d2cli.runs.pareto import front, front_share, staircase
 
 NAN = float("nan")
 
@@ -39,9 +39,38 @@ def test_front_is_what_the_definition_says(rows):
     assert front([[x for x, _ in rows], [y for _, y in rows]]).tolist() == expected
 
 
-@given(values)
-def test_drawn_front_falls_from_left_to_right(rows):
+@given(values, st.booleans())
+def test_drawn_front_is_monotone_and_passes_its_points(rows, larger):
     """InferenceX#674: a front computed on one axis and drawn on another zig-zags."""
-    x, y = [r[0] for r in rows], [r[1] for r in rows]
-    front_x, front_y = steps(x, y, front([x, y]))
-    assert (np.diff(front_x) > 0).all() and (np.diff(front_y) < 0).all()
+    x, y = np.array([r[0] for r in rows]), np.array([r[1] for r in rows])
+    mask = front([y, x if larger else -x])
+    line_x, line_y = staircase(x, y, mask, larger)
+    assert (np.diff(line_x) >= 0).all() and (np.diff(line_y) * (-1 if larger else 1) >= 0).all()
+    assert ((np.diff(line_x) == 0) | (np.diff(line_y) == 0)).all()  # steps, not slopes
+    assert set(zip(x[mask], y[mask], strict=True)) <= set(zip(line_x, line_y, strict=True))
+    for a, b in zip(x, y, strict=True):  # no point lies beyond the line
+        reach = line_y[line_x >= a] if larger else line_y[line_x <= a]
+        assert b <= reach.max()
+
+
+def test_no_front_no_line():
+    assert [len(part) for part in staircase([NAN, 1.0], [0.5, 0.5], [False, False])] == [0, 0]
+
+
+draws = st.integers(1, 5).flatmap(
+    lambda rows: st.lists(
+        st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=rows, max_size=rows), min_size=1, max_size=6
+    )
+)
+
+
+@given(draws)
+def test_share_of_draws_counts_fronts(drawn):
+    a_DR, b_DR = np.array(drawn, dtype=float)[..., 0], np.array(drawn, dtype=float)[..., 1]
+    expected = np.mean([front([a_R, b_R]) for a_R, b_R in zip(a_DR, b_DR, strict=True)], axis=0)
+    np.testing.assert_allclose(front_share(a_DR, b_DR), expected)
+
+
+def test_a_row_with_a_gap_has_no_share_and_beats_nobody():
+    shares = front_share(np.array([[1.0, 0.5]]), np.array([[NAN, 0.5]]))
+    assert np.isnan(shares[0]) and shares[1] == 1

@@ -13,10 +13,14 @@ from rich.console import Console
 
 from s2d2cli.config import compose, record, run_id
 from s2d2cli.errors import ConfigError
-from s2d2cli.runs.report import build, find_runs
+from s2d2cli.runs.metrics import USUAL
+from s2d2cli.runs.remarks import remarks
+from s2d2cli.runs.report import Wish, build, find_runs
+from s2d2cli.runs.report_files import frame, markdown, write
+from s2d2cli.runs.report_table import terminal
 from s2d2cli.runs.store import SCHEMA
 from s2d2cli.runs.summary import ALARMS
-from s2d2cli.runs.tables import frame, markdown, remarks, terminal, warnings, write
+from s2d2cli.runs.tables import warnings
 
 
 def run(accuracy: float, per_second: float, per_forward: float, *overrides: str, **changes) -> dict:
@@ -88,7 +92,8 @@ def test_fronts_speedups_and_settings(tmp_path, three):
     assert list(rows.loc["dynamic", "varied"]) == ["block=16 threshold=0.5", "block=16 threshold=0.9"]
     assert rows.loc["s2d2 always", "alarms"] == "3 truncated"
     assert "100 of 500 samples, fewer than 200: rough" in table.title
-    assert remarks(report) == ["dynamic block=16 threshold=0.9 is slower than autoregressive decoding (0.90x)."]
+    assert remarks(report)[1:] == ["dynamic block=16 threshold=0.9 is slower than autoregressive decoding (0.90x)."]
+    assert "How sure the front is of 4 rows is not known, because samples.jsonl is missing" in remarks(report)[0]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +195,7 @@ def test_another_measure_is_another_table(tmp_path):
     paper = {"of": 100, "correct": 20, "accuracy": 0.2, "interval": [0.1, 0.3]}
     both = run(0.9, 100.0, 1.0, *AR, measures={"paper": paper}), run(0.8, 50.0, 2.0, *DYNAMIC, measures={})
     folders = stored(tmp_path, *both)
-    report = build(folders, "paper")
+    report = build(folders, Wish(measure="paper"))
     (table,) = report.tables
     assert list(table.rows["accuracy"]) == [0.2] and table.title.startswith("tiny_math (paper) on tiny")
     assert report.unfinished == [f"{folders[1].path}: has no measure 'paper', its measures are: none"]
@@ -225,7 +230,9 @@ def test_files(tmp_path, three):
     report = build(stored(tmp_path / "runs", *three))
     files = write(report, tmp_path / "out")
     assert [file.name for file in files] == [
+        "report.html",
         "report.md",
+        "report.tex",
         "report.csv",
         "pareto-1-tiny_math-tiny.png",
         "pareto-1-tiny_math-tiny.svg",
@@ -235,13 +242,13 @@ def test_files(tmp_path, three):
     assert (table["config.decode.block_length"] == [8, 1, 16, 16]).all()
     text = (tmp_path / "out" / "report.md").read_text()
     assert "| s2d2 always" in text and "200.0*" in text and "slower than autoregressive" in text
-    assert files[2].read_bytes().startswith(b"\x89PNG") and "autoregressive" in files[3].read_text()
+    assert files[4].read_bytes().startswith(b"\x89PNG") and "autoregressive" in files[5].read_text()
 
 
 def test_terminal_table_fits_eighty_columns(tmp_path, three):
     report = build(stored(tmp_path, *three))
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(terminal(report.tables[0], 80))
+    console.print(terminal(report.tables[0], USUAL, 80))
     text = console.export_text()
     for words in ("s2d2 always", "block=16 threshold=0.5", "0.85-1.00", "300.0*", "3.00x", "4.00*"):
         assert words in text

@@ -10,8 +10,8 @@ import pytest
 from s2d2cli.errors import PromptError
 from s2d2cli.runs import store
 from s2d2cli.runs.evaluate import Models, evaluate
+from s2d2cli.runs.remarks import remarks
 from s2d2cli.runs.report import build
-from s2d2cli.runs.tables import remarks
 from tests.runs import doubles
 from tests.runs.test_evaluate import config_for
 from tests.test_cli import s2d2 as s2d2
