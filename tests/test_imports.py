@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "s2d2cli"
 FILES = sorted(PACKAGE.rglob("*.py"))
-BOTTOM = {"choose", "config", "overrides", "plain_yaml", "effect", "plugins", "folders", "restore", "errors"}
+BOTTOM = {"choose", "config", "overrides", "plain_yaml", "effect", "plugins", "folders", "restore", "catalog", "errors"}
 MAY_IMPORT = {  # layer -> the layers under it
     "cli": {"cli", "runs", "tasks", "decode", "models"} | BOTTOM,
     "__main__": {"cli"},
@@ -27,6 +27,7 @@ MAY_IMPORT = {  # layer -> the layers under it
     "overrides": {"errors"},
     "plugins": {"errors"},
     "folders": {"errors"},
+    "catalog": {"folders"},
     "restore": {"config", "plugins", "errors"},
     "plain_yaml": set(),
     "errors": set(),

@@ -22,6 +22,8 @@ OPTIONS = {
     "report": "--baseline --fail-under --json --measure --out --published --strict-code --x",
     "compare": "--flips --json --measure",
     "score": "--allow-code-execution --json",
+    "completion": "--line",
+    "list": "--config-dir --json --plugins -C",
     "reproduce": "--allow-code-execution --json --limit --results -o",
 }
 CONFIG = {

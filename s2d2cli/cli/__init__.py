@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 import s2d2cli
-from s2d2cli.cli import again, arness, compare, evaluate, generate, report, sweep
+from s2d2cli.cli import again, arness, compare, completion, evaluate, generate, listing, report, sweep
 from s2d2cli.errors import S2D2Error
 
 app = typer.Typer(
@@ -38,6 +38,8 @@ COMMANDS = (
     compare.compare,
     again.score,
     again.reproduce,
+    listing.list_,
+    completion.completion,
 )
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"))(command)
