@@ -34,7 +34,7 @@ from s2d2cli import plugins
 from s2d2cli.effect import effective, without_effect
 from s2d2cli.errors import ConfigError
 from s2d2cli.folders import package_folder, user_folders
-from s2d2cli.overrides import HYDRA_ERRORS, dotted_keys, explain, leaves, options, single
+from s2d2cli.overrides import HYDRA_ERRORS, dotted_keys, explain, leaves, options, single, tidy
 
 STRATEGY_GROUPS = tuple(plugins.NEEDED)
 CONTEXTS = ("block", "causal", "causal_cache", "causal_draft")
@@ -291,6 +291,15 @@ def run_id(config: RunConfig) -> str:
     """Twelve hex digits that name the settings. Labels and places (decoder, results) do not count, nor does what has no
     effect: an estimator that nobody asks makes no other run."""
     effect = effective(record(config), without_effect(config))
-    semantic = {k: v for k, v in effect.items() if k not in ("decoder", "results")}
+    semantic = tidied({k: v for k, v in effect.items() if k not in ("decoder", "results")})
     canonical = json.dumps(semantic, sort_keys=True, allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def tidied(plain: Any) -> Any:
+    """A tree of plain values with its floats as a reader would write them: 0.30000000000000004 and 0.3 are one run."""
+    if isinstance(plain, dict):
+        return {key: tidied(value) for key, value in plain.items()}
+    if isinstance(plain, (list, tuple)):
+        return [tidied(value) for value in plain]
+    return tidy(plain) if isinstance(plain, float) else plain

@@ -1,7 +1,10 @@
-"""Errors that a user can mend. The command line prints each as one sentence and leaves with code 2.
+"""Errors that a user can mend. The command line prints each as one sentence and leaves with code 2
+(4 where an extra is missing).
 
 S2D2Error
 ├── ConfigError       a setting is unknown, out of range or does not fit another
+│   └── BusyError     another process is writing this run
+├── MissingExtraError an optional package is not installed (exit code 4)
 ├── PromptError       a prompt is empty, too long or cannot be read
 ├── CheckpointError   a model folder or hub id is missing, incomplete or of another family
 ├── DecodeError       a model gives scores that are no numbers
@@ -15,6 +18,12 @@ class S2D2Error(Exception):
 
 
 class ConfigError(S2D2Error): ...
+
+
+class BusyError(ConfigError): ...
+
+
+class MissingExtraError(S2D2Error): ...
 
 
 class PromptError(S2D2Error): ...

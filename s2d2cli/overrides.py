@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -103,14 +104,21 @@ def axes(overrides: Iterable[str]) -> Words:
             words[key] = [parsed.input_line or override]
             continue
         if not parsed.is_discrete_sweep():
-            raise ConfigError(f"{override!r} is a continuous range; give single values or range(start,stop,step)")
+            raise ConfigError(
+                f"{override!r} is a continuous range, and a grid needs single values: give them or "
+                f"range(start,stop,step), or let --search choose from the range"
+            )
+        if getattr(parsed.value(), "shuffle", False):
+            raise ConfigError(f"{override!r} would draw another order each time; give the values in the order you want")
         words[key] = [f"{key}={rounded(value)}" for value in parsed.sweep_string_iterator()]
     return words
 
 
-def product(words: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """Every combination, the last key varying fastest, as a reader would write them down."""
-    return [list(combination) for combination in itertools.product(*words.values())]
+def product(words: Mapping[str, Sequence[str]], zips: Sequence[Sequence[tuple[str, ...]]] = ()) -> Iterator[list[str]]:
+    """Every combination, the last key varying fastest, as a reader would write them down; `zips` are rows of words that
+    come together."""
+    columns = [*([(word,) for word in values] for values in words.values()), *zips]
+    return ([word for part in parts for word in part] for parts in itertools.product(*columns))
 
 
 def rounded(value: str) -> str:
@@ -119,7 +127,12 @@ def rounded(value: str) -> str:
         number = float(value)
     except ValueError:
         return value
-    return str(round(number, 12)) if "." in value or "e" in value.lower() else value
+    return value if number == tidy(number) or not math.isfinite(number) else str(tidy(number))
+
+
+def tidy(number: float) -> float:
+    """Twelve digits: more are the dust of arithmetic."""
+    return float(f"{number:.12g}")
 
 
 def explain(error: Exception, known: Sequence[str], chosen: Mapping[str, str]) -> ConfigError:

@@ -22,6 +22,7 @@ MAY_IMPORT = {  # layer -> the layers under it
     "decode": {"decode", "models"} | BOTTOM,
     "models": {"models"} | BOTTOM,
     "choose": {"config", "overrides", "errors"},
+    "launchers": {"config", "overrides", "errors"},
     "config": {"overrides", "effect", "plugins", "folders", "errors"},
     "effect": {"config"},  # for its types only
     "overrides": {"errors"},
@@ -32,7 +33,11 @@ MAY_IMPORT = {  # layer -> the layers under it
     "plain_yaml": set(),
     "errors": set(),
 }
-HEAVY = {"hydra": {"config", "overrides"}, "omegaconf": {"config", "overrides"}, "transformers": {"models"}}
+HEAVY = {
+    "hydra": {"config", "launchers", "overrides"},
+    "omegaconf": {"config", "overrides"},
+    "transformers": {"models"},
+}
 
 
 def layer(path: Path) -> str:

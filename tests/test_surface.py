@@ -17,7 +17,9 @@ OPTIONS = {
     "generate": f"""{EVERYDAY} --config --input --json --messages --output --print-config --prompt --raw --system
     --trace""",
     "eval": f"{EVERYDAY} --allow-code-execution --check-verifier --config --json --print-config --trace",
-    "sweep": f"{EVERYDAY} --allow-code-execution --dry-run --out --print-config",
+    "sweep": f"""{EVERYDAY} --allow-code-execution --break-claims --dry-run --fail-fast --launcher --max-attempts
+    --max-points --no-retry-failed --out --print-config --retry-failed --shard --strict-code --worker --workers""",
+    "status": "--json",
     "arness": f"{EVERYDAY} --config --json --k --out --print-config",
     "report": "--baseline --fail-under --json --measure --out --published --strict-code --x",
     "compare": "--flips --json --measure",
@@ -45,7 +47,11 @@ def test_options_that_work_anywhere():
 
 @pytest.mark.parametrize("command", OPTIONS)
 def test_options(command):
-    found = {name for parameter in get_command(app).commands[command].params for name in parameter.opts}
+    found = {
+        name
+        for parameter in get_command(app).commands[command].params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
     assert {name for name in found if name.startswith("-")} == set(OPTIONS[command].split())
 
 

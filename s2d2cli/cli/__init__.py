@@ -1,7 +1,7 @@
 """The command line: `main` runs it and turns errors into one sentence and an exit code.
 
-0 ok; 1 finished with failed points, a runtime error, or a doctor's problem; 2 usage or settings; 130 interrupted.
-Results go to stdout, everything said about them to stderr.
+0 ok; 1 finished with failed points, a runtime error, or a doctor's problem; 2 usage or settings; 4 an optional package
+is missing; 130 interrupted. Results go to stdout, everything said about them to stderr.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Annotated
 import typer
 
 import s2d2cli
-from s2d2cli.cli import again, arness, compare, completion, evaluate, generate, listing, report, sweep
-from s2d2cli.errors import S2D2Error
+from s2d2cli.cli import again, arness, compare, completion, evaluate, generate, listing, report, status, sweep
+from s2d2cli.errors import MissingExtraError, S2D2Error
 
 app = typer.Typer(
     help=f"{s2d2cli.__doc__} Settings are options or KEY=VALUE words, anywhere on the line.",
@@ -33,6 +33,7 @@ COMMANDS = (
     generate.generate,
     evaluate.eval_,
     sweep.sweep,
+    status.status,
     arness.arness,
     report.report,
     compare.compare,
@@ -85,7 +86,7 @@ def run(line: list[str], debug: bool) -> None:
     try:
         app(line, prog_name="s2d2")
     except S2D2Error as error:
-        leave(error, 2, debug)
+        leave(error, 4 if isinstance(error, MissingExtraError) else 2, debug)
     except KeyboardInterrupt as error:
         leave(error, 130, debug)
     except BrokenPipeError:

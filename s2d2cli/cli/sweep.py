@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from s2d2cli.cli.evaluate import AllowCode
-from s2d2cli.cli.words import Everyday, PrintConfig, Settings, key_of, print_settings, settings, shared
+from s2d2cli.cli.words import Everyday, PrintConfig, Settings, key_of, print_settings, settings, shared, spelled
 
 if TYPE_CHECKING:
-    from s2d2cli.runs.sweep import Plan, Point, Result, SweepFile
+    from s2d2cli.cli.watch import Watch
+    from s2d2cli.runs.grid import SweepFile
+    from s2d2cli.runs.manifest import SweepFolder
+    from s2d2cli.runs.rounds import Rules
+    from s2d2cli.runs.sweep import Plan, Point
 
 SweepWords = Annotated[
     list[str] | None,
@@ -21,49 +27,108 @@ SweepWords = Annotated[
         help="A sweep file or the name of a shipped one, and settings with one or several values.",
     ),
 ]
+LAUNCHERS = ("local", "joblib", "submitit_local", "slurm", "ray")
+LAUNCHER_KEY = "hydra.launcher."
+
+
+@dataclass
+class How:
+    """Who runs the points, and what becomes of those that failed."""
+
+    workers: Annotated[
+        int, typer.Option("--workers", metavar="N", min=0, help="Processes at once; 0 only writes the folder.")
+    ] = 1
+    launcher: Annotated[
+        str, typer.Option("--launcher", metavar="|".join(LAUNCHERS), help="What starts the workers.")
+    ] = "local"
+    worker: Annotated[
+        Path | None,
+        typer.Option(
+            "--worker", metavar="FOLDER", help="Be a worker of this sweep; for any scheduler.", show_default=False
+        ),
+    ] = None
+    shard: Annotated[
+        str, typer.Option("--shard", metavar="I/N", help="With --worker: only the I-th of N parts.", show_default=False)
+    ] = "1/1"
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed/--no-retry-failed", help="Try points that failed earlier once more.")
+    ] = True
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", metavar="N", min=1, help="But not those that failed N times.")
+    ] = None
+    fail_fast: Annotated[bool, typer.Option("--fail-fast", help="Begin no further point once one failed.")] = False
+    strict_code: Annotated[
+        bool, typer.Option("--strict-code", help="Measure anew what another version of the code measured.")
+    ] = False
+    break_claims: Annotated[
+        bool, typer.Option("--break-claims", help="Take over the points of all other workers of this sweep.")
+    ] = False
+    max_points: Annotated[
+        int, typer.Option("--max-points", metavar="N", min=1, help="Refuse a sweep of more points.")
+    ] = 1000
+
+    def rules(self) -> Rules:
+        from s2d2cli.runs.rounds import Rules
+
+        return Rules(self.retry_failed, self.max_attempts, self.fail_fast, self.strict_code, self.break_claims)
 
 
 @shared
+@spelled(How)
 def sweep(
     words: SweepWords = None,
     *,
     everyday: Everyday,
+    how: How,
     allow_code_execution: AllowCode = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points and leave.")] = False,
     print_config: PrintConfig = False,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the report.", show_default=False)] = None,
 ) -> None:
     """Run every combination of the given values, skip what is finished, and print the Pareto table."""
-    names, chosen, file = understand(everyday, words or [])
-    from s2d2cli.runs.sweep import combinations, plan
+    if how.worker is not None:
+        join(how.worker, how.shard, allow_code_execution)
+        return
+    launcher_words = check_launcher(how, words or [])
+    names, chosen, file = understand(everyday, [word for word in words or [] if word not in launcher_words])
+    from s2d2cli.runs.grid import combinations
+    from s2d2cli.runs.sweep import plan
 
-    planned = plan(combinations(chosen.overrides, file), chosen.texts)
+    planned = plan(combinations(chosen.overrides, file, how.max_points), chosen.texts)
     chosen.warn([point.config for point in planned.points])
-    announce(planned)
+    announce(planned, how)
     if print_config:
         print_settings(*(point.config for point in planned.points))
         return
     if dry_run:
         list_points(planned.points)
         return
-    from s2d2cli.runs.store import need_writable
+    out = ready(planned, out, names)
+    run_points(planned, names, how, Start(allow_code_execution, launcher_words), out)
 
-    results = Path(planned.points[0].config.results)
-    need_writable(results, "--results")
-    out = out or results / "report" / (names[0] if names else "sweep")
-    need_writable(out)
-    failed, interrupted = run_points(planned.points, allow_code_execution)
-    summary(planned, out)
-    for result in failed:
-        typer.echo(f"failed: {words_of(result.point)}: {result.error}", err=True)
-    if interrupted or failed:
-        raise typer.Exit(130 if interrupted else 1)
+
+def check_launcher(how: How, words: Sequence[str]) -> list[str]:
+    """The words that are for the launcher; refused where there is none, as is a launcher that is not installed."""
+    from s2d2cli.errors import ConfigError
+
+    own = [word for word in words if key_of(word).startswith(LAUNCHER_KEY)]
+    if how.launcher not in LAUNCHERS:
+        raise ConfigError(f"--launcher must be one of {', '.join(LAUNCHERS)}, got {how.launcher!r}")
+    if how.launcher != "local":
+        from s2d2cli.launchers import need
+
+        need(how.launcher)
+    elif own:
+        raise ConfigError(
+            f"{own[0]} sets up a launcher, and --launcher names none; add one of {', '.join(LAUNCHERS[1:])}"
+        )
+    return own
 
 
 def understand(everyday: Everyday, words: Sequence[str]) -> tuple[list[str], Settings, SweepFile | None]:
     """The sweep file, named or, when nothing typed is an axis, the router's own; and the settings beside it."""
     from s2d2cli.errors import ConfigError
-    from s2d2cli.runs.sweep import default_file, find, has_axis
+    from s2d2cli.runs.grid import default_file, find, has_axis
 
     files = [word for word in words if "=" not in word and not word.startswith("~")]
     if len(files) > 1:
@@ -84,13 +149,30 @@ def words_of(point: Point) -> str:
     return " ".join(point.overrides)
 
 
-def announce(planned: Plan) -> None:
-    """How many runs, on what, and what is left out and why."""
+def announce(planned: Plan, how: How) -> None:
+    """How many runs, on what, how long, and what is left out and why."""
+    from s2d2cli.runs.estimate import Measured, total
     from s2d2cli.runs.evaluate import finished
+    from s2d2cli.runs.rounds import of_other_code
 
-    done = sum(finished(point.config) for point in planned.points)
+    todo = [point.config for point in planned.points if not finished(point.config)]
     models = ", ".join(dict.fromkeys(point.config.model.name for point in planned.points))
+    done = len(planned.points) - len(todo)
     typer.echo(f"{len(planned.points)} points on {models}, {done} of them finished.", err=True)
+    if todo:
+        measured = Measured.of(Path(todo[0].results))
+        typer.echo(f"to do: {total([measured.estimate(config) for config in todo], how.workers)}", err=True)
+    other = of_other_code(planned.points)
+    if other and not how.strict_code:
+        typer.echo(
+            f"warning: {len(other)} of these points were measured by another version of the code "
+            f"({', '.join(sorted(set(other.values())))}); --strict-code measures them anew",
+            err=True,
+        )
+    tell_left_out(planned)
+
+
+def tell_left_out(planned: Plan) -> None:
     if planned.cleared:
         typer.echo(
             f"decoder=autoregressive is block length 1, so it goes without {' '.join(planned.cleared)}", err=True
@@ -102,41 +184,129 @@ def announce(planned: Plan) -> None:
 
 
 def list_points(points: Sequence[Point]) -> None:
+    """Numbered, with what each has before it."""
+    from s2d2cli.runs.estimate import Measured
     from s2d2cli.runs.evaluate import finished
 
+    measured = Measured.of(Path(points[0].config.results))
     for number, point in enumerate(points, 1):
-        typer.echo(f"{number:3} {'done' if finished(point.config) else 'todo'} {point.run_id} {words_of(point)}")
+        done = finished(point.config)
+        behind = "" if done else f" ({measured.estimate(point.config)})"
+        typer.echo(f"{number:3} {'done' if done else 'todo'} {point.run_id} {words_of(point)}{behind}")
 
 
-def run_points(points: Sequence[Point], allow_code_execution: bool) -> tuple[list[Result], bool]:
-    """Run them, a line each as it ends; the failed ones and whether the user stopped."""
-    from s2d2cli.runs.sweep import prepare, run
+def ready(planned: Plan, out: Path | None, names: Sequence[str]) -> Path:
+    """The folder of the report; refused before any work when it or the results cannot be written."""
+    from s2d2cli.runs.store import need_writable
 
-    prepare(points, allow_code_execution)
-    failed, interrupted = [], False
-    for number, result in enumerate(run(points, allow_code_execution), 1):
-        failed += [result] if result.status == "failed" else []
-        interrupted |= result.status == "interrupted"
-        typer.echo(f"[{number}/{len(points)}] {line(result)}", err=True)
-    return failed, interrupted
+    results = Path(planned.points[0].config.results)
+    need_writable(results, "--results")
+    out = out or results / "report" / (names[0] if names else "sweep")
+    need_writable(out)
+    return out
 
 
-def line(result: Result) -> str:
-    """One point in one line: what it was and what came out."""
-    words = f"{result.status:4} {words_of(result.point)}"
-    if result.outcome is None:
-        return f"{words}: {result.error}" if result.error else words
-    record = result.outcome.record
-    if record["n"] < record["samples"]:
-        return f"{words}: {record['n']} of {record['samples']} samples so far"
-    speed = record["speed"] or {}
-    numbers = f"accuracy {record['accuracy']:.3f}, {speed.get('tokens_per_forward') or 0:.2f} tokens/forward"
-    return f"{words}: {numbers}, {speed.get('tokens_per_s') or 0:.0f} tokens/s" if record["n"] else words
+@dataclass(frozen=True)
+class Start:
+    """What workers are told besides their folder."""
+
+    allow_code_execution: bool
+    launcher_words: list[str]
 
 
-def summary(planned: Plan, out: Path) -> None:
-    """The report over exactly this sweep's points."""
+def run_points(planned: Plan, names: Sequence[str], how: How, start: Start, out: Path) -> None:
+    """Run what is open, a line each as it ends; then the report over exactly this sweep's points, and what failed."""
     from s2d2cli.cli.report import show
+    from s2d2cli.cli.watch import Watch
+    from s2d2cli.runs.rounds import begin, sweep_folder
     from s2d2cli.runs.store import folder_of
+    from s2d2cli.runs.sweep import prepare
 
+    prepare(planned.points, start.allow_code_execution)
+    folder = sweep_folder(names[0] if names else "sweep", planned.points)
+    manifest = begin(folder, planned.points, how.rules())
+    watch = Watch(folder, manifest.entries)
+    typer.echo(f"sweep folder: {folder.path}", err=True)
+    if how.workers == 0:
+        typer.echo(f"start workers, as many as you like: s2d2 sweep --worker {folder.path}", err=True)
+        return
+    interrupted = follow(watch, how, start) and watch.open() > 0
     show([folder_of(point.config) for point in planned.points], out)
+    leave(watch, interrupted)
+
+
+def follow(watch: Watch, how: How, start: Start) -> bool:
+    """Look on until the workers have left; whether the user stopped them."""
+    from s2d2cli.cli.watch import bar
+    from s2d2cli.runs.interrupt import stop_signal
+
+    count = min(how.workers, watch.open())
+    alone = how.launcher == "local" and how.workers == 1
+    watch.bar = bar() if not alone else None  # alone, the run shows its own
+    with stop_signal() as stop, watch.bar or nullcontext():
+        if watch.bar is not None:
+            watch.bar.add_task("points", total=len(watch.entries))
+        if count:
+            for _ in in_this_process(watch.sweep, start) if alone else elsewhere(watch.sweep, count, how, start):
+                watch.update()
+                watch.progress()
+        watch.update()
+        return stop.requested
+
+
+def in_this_process(folder: SweepFolder, start: Start) -> Iterator[object]:
+    from s2d2cli.runs.point import Evaluator
+    from s2d2cli.runs.workers import Worker
+
+    return Worker(folder, Evaluator(start.allow_code_execution)).run()
+
+
+def elsewhere(folder: SweepFolder, count: int, how: How, start: Start) -> Iterator[object]:
+    from s2d2cli.runs.launch import Crew, jobs, visible_gpus
+
+    gpus = visible_gpus()
+    if count > max(1, len(gpus)) and how.launcher in ("local", "joblib", "submitit_local"):
+        typer.echo(
+            f"warning: {count} workers share {f'{len(gpus)} GPUs' if gpus else 'this CPU'}, so each is slower than "
+            f"alone; accuracy and forwards are not affected, tokens per second are",
+            err=True,
+        )
+    if how.launcher != "local":
+        return jobs(folder, how.launcher, count, start.allow_code_execution, start.launcher_words)
+    return Crew(folder, count, ["--allow-code-execution"] if start.allow_code_execution else [], gpus).run()
+
+
+def leave(watch: Watch, interrupted: bool) -> None:
+    """Name what failed and what is left, and choose the exit code."""
+    failed = watch.failed()
+    for entry, row in failed:
+        typer.echo(f"failed: {entry.words}: {row.error}", err=True)
+    if watch.open():
+        typer.echo(
+            f"{watch.open()} points are still to do; the same command goes on from here "
+            f"(s2d2 status {watch.sweep.path}; workers' own words in {watch.sweep.path / 'logs'})",
+            err=True,
+        )
+    if interrupted or failed or watch.open():
+        raise typer.Exit(130 if interrupted else 1)
+
+
+def join(path: Path, shard: str, allow_code_execution: bool) -> None:
+    """Work on a sweep that somebody else began, until nothing is left to take."""
+    from s2d2cli.cli.watch import told
+    from s2d2cli.runs.launch import go_to
+    from s2d2cli.runs.ledger import FAILED
+    from s2d2cli.runs.manifest import SweepFolder
+    from s2d2cli.runs.point import Evaluator
+    from s2d2cli.runs.workers import Worker, parse_shard
+
+    part = parse_shard(shard)
+    manifest = SweepFolder(path).read()
+    folder = SweepFolder(go_to(manifest.cwd, path))
+    worker = Worker(folder, Evaluator(allow_code_execution, manifest.plugins), part)
+    entries, failed = {entry.run_id: entry for entry in manifest.entries}, False
+    for row in worker.run():
+        failed |= row.status == FAILED
+        typer.echo(told(row, entries[row.run_id], folder), err=True)
+    if worker.interrupted or failed:
+        raise typer.Exit(130 if worker.interrupted else 1)

@@ -102,14 +102,40 @@ KEYS = {
 }
 
 
-def shared(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command --plugins, --config-dir and the everyday options: `everyday` is spelled out for Typer, field by
-    field."""
-    signature = inspect.signature(command, eval_str=True)
-    hints = get_type_hints(Everyday, include_extras=True)
+def spelled(cls: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Spell out a parameter annotated with this dataclass for Typer: each of its fields becomes an option."""
+    hints = get_type_hints(cls, include_extras=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
-    spelled = [inspect.Parameter(f.name, keyword, annotation=hints[f.name], default=None) for f in fields(Everyday)]
-    own = [p.replace(kind=keyword) for p in signature.parameters.values() if p.name != "everyday"]
+    fields_ = [inspect.Parameter(f.name, keyword, annotation=hints[f.name], default=f.default) for f in fields(cls)]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        given = inspect.signature(command, eval_str=True).parameters.values()
+        (name,) = (p.name for p in given if p.annotation is cls)
+
+        def wrapper(**values: Any) -> None:
+            made = cls(**{f.name: values.pop(f.name) for f in fields(cls)})
+            command(**{name: made}, **values)
+
+        return posing(wrapper, command, [*(p.replace(kind=keyword) for p in given if p.name != name), *fields_])
+
+    return decorate
+
+
+def posing(
+    wrapper: Callable[..., None], command: Callable[..., None], parameters: list[inspect.Parameter]
+) -> Callable[..., None]:
+    """The wrapper under the command's name, with these parameters, as Typer reads them."""
+    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapper
+
+
+def shared(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the everyday options, --plugins and --config-dir."""
+    everyday = spelled(Everyday)(command)
+    own = list(inspect.signature(everyday).parameters.values())
+    keyword = inspect.Parameter.KEYWORD_ONLY
     own += [
         inspect.Parameter("plugins", keyword, annotation=Plugins, default=None),
         inspect.Parameter("config_dir", keyword, annotation=ConfigDirs, default=None),
@@ -118,13 +144,9 @@ def shared(command: Callable[..., None]) -> Callable[..., None]:
     def wrapper(**values: Any) -> None:
         use_folders(values.pop("config_dir"))
         load_plugins(values.pop("plugins"))
-        everyday = Everyday(**{f.name: values.pop(f.name) for f in fields(Everyday)})
-        command(everyday=everyday, **values)
+        everyday(**values)
 
-    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
-    wrapper.__signature__ = signature.replace(parameters=[*own, *spelled])  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {p.name: p.annotation for p in (*own, *spelled)}
-    return wrapper
+    return posing(wrapper, command, own)
 
 
 def load_plugins(files: Sequence[Path] | None) -> None:

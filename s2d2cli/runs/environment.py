@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
-import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from typing import Any
@@ -19,6 +16,7 @@ from s2d2cli.config import RunConfig
 from s2d2cli.errors import CheckpointError
 from s2d2cli.models import pick_device, pick_dtype
 from s2d2cli.models.checkpoint import find_folder, fingerprint
+from s2d2cli.runs.code import revision
 
 UNKNOWN = "unknown"
 
@@ -89,25 +87,6 @@ def hardware(env: dict[str, Any]) -> str:
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """The entries in which two environments differ."""
     return sorted(key for key in before.keys() & now.keys() if before[key] != now[key])
-
-
-@cache
-def revision() -> str | None:
-    """The git revision of the checkout that runs, "+" when it was edited; None outside a checkout."""
-    folder = Path(s2d2cli.__file__).resolve().parents[1]
-    if not (folder / ".git").exists():
-        return None
-    head = git(folder, "rev-parse", "--short=12", "HEAD")
-    edited = git(folder, "status", "--porcelain", "--untracked-files=no", "--", "s2d2cli", "conf")
-    return f"{head}{'+' if edited else ''}" if head else None
-
-
-def git(folder: Path, *words: str) -> str | None:
-    try:
-        command = ["git", "-C", os.fspath(folder), *words]
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
 
 
 def cpu_model() -> str:

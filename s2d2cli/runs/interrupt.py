@@ -17,9 +17,15 @@ class Stop:
     requested: bool = False
 
 
+_watching: list[Stop] = []  # of this process: a sweep looks out for signals, and so does each run inside it
+
+
 @contextmanager
 def stop_signal() -> Iterator[Stop]:
-    """While inside, SIGINT and SIGTERM set `requested`; a second one acts as usual."""
+    """While inside, SIGINT and SIGTERM set `requested`; a second one acts as usual. Inside another one, it is that."""
+    if _watching:
+        yield _watching[0]
+        return
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -33,9 +39,11 @@ def stop_signal() -> Iterator[Stop]:
 
     for number in usual:
         signal.signal(number, ask)
+    _watching.append(stop)
     try:
         yield stop
     finally:
+        _watching.clear()
         restore(usual)
 
 

@@ -17,7 +17,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from s2d2cli.config import RunConfig, run_id
-from s2d2cli.errors import ConfigError
+from s2d2cli.errors import BusyError, ConfigError
 from s2d2cli.plain_yaml import as_yaml
 
 SCHEMA = 2
@@ -120,7 +120,7 @@ class RunFolder:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ConfigError(
+                raise BusyError(
                     f"{self.path} is being written by another process; wait for it, or use another --results folder"
                 ) from None
             self.drop_torn_line()

@@ -12,12 +12,13 @@ from s2d2cli.config import hydra_session, run_id
 from s2d2cli.errors import ConfigError
 from s2d2cli.folders import package_folder
 from s2d2cli.overrides import axes, product
-from s2d2cli.runs.sweep import SweepFile, combinations, default_file, find, has_axis, plan, read
+from s2d2cli.runs.grid import Grid, SweepFile, combinations, default_file, find, has_axis, read
+from s2d2cli.runs.sweep import plan
 
 
 def expand(*words: str) -> list[list[str]]:
     with hydra_session():
-        return product(axes(words))
+        return list(product(axes(words)))
 
 
 @pytest.mark.parametrize(
@@ -114,9 +115,9 @@ FILE = SweepFile(
     "f",
     ["limit=9", "task=tiny_math"],
     [
-        {"decoder": "autoregressive"},
-        {"decoder": "dynamic", "unmask.threshold": "0.5,0.9"},
-        {"decoder": "s2d2", "router": "always,min_span", "decode.block_length": "4,8"},
+        Grid({"decoder": "autoregressive"}),
+        Grid({"decoder": "dynamic", "unmask.threshold": "0.5,0.9"}),
+        Grid({"decoder": "s2d2", "router": "always,min_span", "decode.block_length": "4,8"}),
     ],
 )
 
@@ -217,10 +218,10 @@ def test_malformed_files(tmp_path, text, sentence):
 def test_yaml_values_become_sweep_strings(tmp_path):
     file = tmp_path / "s.yaml"
     file.write_text("grid: {a: [1, 0, true, null, x], b: 0.5, c: '1,2', d: [[1, 2], [3]]}")
-    assert read(file).grids == [{"a": "1,0,true,null,x", "b": "0.5", "c": "1,2", "d": "[1, 2],[3]"}]
+    assert read(file).grids == [Grid({"a": "1,0,true,null,x", "b": "0.5", "c": "1,2", "d": "[1, 2],[3]"})]
     assert math.prod(map(len, axes_of(read(file)).values())) == 5 * 2 * 2
 
 
 def axes_of(file: SweepFile):
     with hydra_session():
-        return axes(f"{key}={value}" for key, value in file.grids[0].items())
+        return axes(f"{key}={value}" for key, value in file.grids[0].axes.items())

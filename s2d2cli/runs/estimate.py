@@ -1,0 +1,91 @@
+"""How much a sweep has before it, from what finished points took; without those, a bound on its forwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from s2d2cli.config import RunConfig, record
+from s2d2cli.runs.report import is_done
+from s2d2cli.runs.store import Record, RunFolder
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of one point. `measured` tells an estimate from a bound; None where nothing is known."""
+
+    forwards: float | None
+    seconds: float | None
+    measured: bool
+
+    def __str__(self) -> str:
+        if self.forwards is None:
+            return "no estimate yet"
+        if self.seconds is None:
+            return f"at most {self.forwards:,.0f} forwards"
+        return f"about {self.forwards:,.0f} forwards, {duration(self.seconds)}"
+
+
+def duration(seconds: float) -> str:
+    for unit, size in (("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+@dataclass
+class Measured:
+    """The finished runs of a results folder."""
+
+    records: list[Record]
+
+    @classmethod
+    def of(cls, results: Path) -> Measured:
+        found = [RunFolder(path.parent).record() for path in sorted(results.glob("*/run.json"))]
+        return cls([r for r in found if r is not None and is_done(r) and r["n"] and r["speed"]])
+
+    def estimate(self, config: RunConfig) -> Estimate:
+        plain = json.loads(json.dumps(record(config)))
+        similar = [r for r in self.records if alike(r["config"], plain)]
+        counts = [r["samples"] for r in similar if r["config"]["limit"] == plain["limit"]]
+        attempts = counts[0] if counts else config.limit and config.limit * config.repeats
+        if not attempts:
+            return Estimate(None, None, False)
+        same = [r for r in similar if decodes(r["config"]) == decodes(plain)] or similar
+        if not same:
+            return Estimate(attempts * most_forwards(config), None, False)
+        forwards = median(sum(r["speed"]["forwards"].values()) / r["n"] for r in same)
+        return Estimate(attempts * forwards, attempts * median(r["speed"]["seconds"] / r["n"] for r in same), True)
+
+
+def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all(one.get(key) == other[key] for key in ("model", "task"))
+
+
+def decodes(config: dict[str, Any]) -> tuple[Any, ...]:
+    return config["router"]["kind"], config["unmask"]["kind"], config["decode"]["block_length"]
+
+
+def most_forwards(config: RunConfig) -> int:
+    """Of one sample: the prompt, and for each token at most a draft and, with a router that verifies, a verification;
+    for each block one more where the cache is written apart."""
+    tokens, length = config.decode.max_new_tokens or 0, config.decode.block_length or 1
+    blocks = -(-tokens // length)
+    steps = blocks * length
+    return 1 + steps * (1 + getattr(config.router, "verifies", True)) + blocks * (config.decode.commit == "separate")
+
+
+def total(estimates: Sequence[Estimate], workers: int) -> str:
+    """All that is to do, in a sentence."""
+    if any(e.forwards is None for e in estimates):
+        return "no estimate yet: it comes with the first finished point of each task and model"
+    forwards = f"{sum(e.forwards or 0 for e in estimates):,.0f} forwards"
+    if not all(e.measured for e in estimates):
+        return f"at most {forwards}; no estimate of the time yet"
+    seconds = sum(e.seconds or 0 for e in estimates) / max(1, min(workers, len(estimates)))
+    on = f" on {workers} workers" if workers > 1 else ""
+    return f"about {forwards}, {duration(seconds)}{on}, going by finished points"
