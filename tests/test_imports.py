@@ -13,11 +13,11 @@ PACKAGE = Path(__file__).parents[1] / "s2d2cli"
 FILES = sorted(PACKAGE.rglob("*.py"))
 BOTTOM = {"choose", "config", "overrides", "plain_yaml", "effect", "plugins", "folders", "restore", "catalog", "errors"}
 MAY_IMPORT = {  # layer -> the layers under it
-    "cli": {"cli", "runs", "tasks", "decode", "models"} | BOTTOM,
+    "cli": {"cli", "runs", "tasks", "decode", "models", "launchers"} | BOTTOM,
     "__main__": {"cli"},
     "api": {"runs", "tasks", "decode", "models"} | BOTTOM,
     "lm_eval": {"lm_eval", "runs", "decode", "models"} | BOTTOM,
-    "runs": {"runs", "tasks", "decode", "models"} | BOTTOM,
+    "runs": {"runs", "tasks", "decode", "models", "launchers"} | BOTTOM,
     "tasks": {"tasks"} | BOTTOM,
     "decode": {"decode", "models"} | BOTTOM,
     "models": {"models"} | BOTTOM,

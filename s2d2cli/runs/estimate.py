@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from s2d2cli.config import RunConfig, record
+from s2d2cli.errors import S2D2Error
 from s2d2cli.runs.report import is_done
 from s2d2cli.runs.store import Record, RunFolder
 
@@ -42,6 +43,7 @@ class Measured:
     """The finished runs of a results folder."""
 
     records: list[Record]
+    sizes: dict[str, int | None] = field(default_factory=dict)  # of each task's data
 
     @classmethod
     def of(cls, results: Path) -> Measured:
@@ -51,15 +53,25 @@ class Measured:
     def estimate(self, config: RunConfig) -> Estimate:
         plain = json.loads(json.dumps(record(config)))
         similar = [r for r in self.records if alike(r["config"], plain)]
-        counts = [r["samples"] for r in similar if r["config"]["limit"] == plain["limit"]]
-        attempts = counts[0] if counts else config.limit and config.limit * config.repeats
-        if not attempts:
+        bounds = [bound for bound in (config.limit, self.size(config)) if bound is not None]
+        if not bounds:
             return Estimate(None, None, False)
+        attempts = min(bounds) * config.repeats
         same = [r for r in similar if decodes(r["config"]) == decodes(plain)] or similar
         if not same:
             return Estimate(attempts * most_forwards(config), None, False)
         forwards = median(sum(r["speed"]["forwards"].values()) / r["n"] for r in same)
         return Estimate(attempts * forwards, attempts * median(r["speed"]["seconds"] / r["n"] for r in same), True)
+
+    def size(self, config: RunConfig) -> int | None:
+        """The samples of the task without a limit; None where it does not let us see them (the run itself says why)."""
+        key = repr(config.task)
+        if key not in self.sizes:
+            try:
+                self.sizes[key] = config.task.prepare(False).rows
+            except S2D2Error:
+                self.sizes[key] = None
+        return self.sizes[key]
 
 
 def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
