@@ -96,7 +96,8 @@ def composed(chosen: Settings) -> list[RunConfig]:
     """The run of --config, or every combination of the settings, checked before the first model loads."""
     if chosen.base:
         return [chosen.compose()]
-    from s2d2cli.runs.sweep import combinations, plan
+    from s2d2cli.runs.grid import combinations
+    from s2d2cli.runs.sweep import plan
 
     planned = plan(combinations(chosen.overrides, None), chosen.texts)
     configs = [point.config for point in planned.points]
