@@ -14,8 +14,8 @@ EVERYDAY = """--batch-size --block-length --decoder --denoising-steps --device -
 --config-dir --plugins --results --router --seed --task --temperature --top-k --top-p -C -b -m -n -o -t"""
 ANYWHERE = "--debug --no-color --quiet --verbose --version -q -v"
 OPTIONS = {
-    "generate": f"""{EVERYDAY} --config --input --json --messages --output --print-config --prompt --raw --system
-    --trace""",
+    "generate": f"""{EVERYDAY} --config --input --json --messages --output --pace --print-config --prompt --raw --show
+    --system --trace""",
     "eval": f"{EVERYDAY} --allow-code-execution --check-verifier --config --json --print-config --trace",
     "sweep": f"""{EVERYDAY} --allow-code-execution --break-claims --dry-run --fail-fast --launcher --max-attempts
     --max-points --no-retry-failed --out --print-config --retry-failed --shard --strict-code --worker --workers""",

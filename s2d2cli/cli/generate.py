@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from s2d2cli.cli.evaluate import Trace
+from s2d2cli.cli.show import Show, View, show
 from s2d2cli.cli.words import ConfigFile, Everyday, PrintConfig, Settings, print_settings, settings, shared, split
 from s2d2cli.errors import ConfigError, PromptError
 
@@ -79,6 +80,15 @@ def generate(
         Path | None, typer.Option("--output", help="JSONL for the answers; goes on where it ends.", metavar="FILE")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as one JSON object.")] = False,
+    view: Annotated[
+        View | None,
+        typer.Option(
+            "--show",
+            help="live: animate the block being decoded (as order where there is no terminal); order: the answer with "
+            "the step that decided each token; blocks: a line per block.",
+        ),
+    ] = None,
+    pace: Annotated[float, typer.Option(min=0, help="Seconds that --show live stays on a step; not timed.")] = 0.3,
     trace: Trace = None,
     config_file: ConfigFile = None,
     print_config: PrintConfig = False,
@@ -93,11 +103,18 @@ def generate(
 
     style = Style(system, raw)
     conversations = Sources([*found, *(prompt or [])], messages, rows).conversations(style)
+    several = bool(rows or output or (conversations and len(conversations) > 1))
+    how = Show(view, pace) if view else None
+    if how and (several or as_json):
+        raise PromptError(
+            "--show draws one answer on the screen, so it cannot go with --json, --output or several prompts"
+        )
     if conversations is None:
-        talk(config, style, trace)
-        return
-    if rows or output or len(conversations) > 1:
+        talk(config, style, how, trace)
+    elif several:
         write_rows(config, conversations, output, trace)
+    elif how:
+        show(*load(config), conversations[0], how, open_log(trace, config))
     else:
         answer(config, conversations[0], as_json, open_log(trace, config))
 
@@ -213,7 +230,7 @@ def stream(model: ModelAdapter, decoder: Decoder, conversation: Conversation) ->
     return model.text(generation.token_ids)
 
 
-def talk(config: RunConfig, style: Style, trace: Path | None) -> None:
+def talk(config: RunConfig, style: Style, how: Show | None, trace: Path | None) -> None:
     """Turn after turn; the model sees the whole conversation. An empty line or Ctrl-D ends it."""
     if trace:
         raise PromptError("--trace needs a prompt or a file of prompts; a conversation on the terminal is not traced")
@@ -223,7 +240,8 @@ def talk(config: RunConfig, style: Style, trace: Path | None) -> None:
     while text := ask():
         said = style.of_text("prompt", text) if style.raw else None
         turns.append({"role": "user", "content": text})
-        reply = stream(model, decoder, said or style.of_turns(f"turn {len(turns)}", turns))
+        turn = said or style.of_turns(f"turn {len(turns)}", turns)
+        reply = show(model, decoder, turn, how, None) if how else stream(model, decoder, turn)
         turns.append({"role": "assistant", "content": reply})
 
 
