@@ -604,3 +604,34 @@ def test_a_sweep_checks_its_folders_before_it_runs(s2d2, monkeypatch):
     assert s2d2("sweep", "task=echo", "decode.block_length=2,4", "-o", "/dev/null") == 2
     assert "--results" in s2d2.err
     assert not made and not list(Path("results").glob("*"))
+
+
+# list
+
+
+def test_lists_have_a_line_each(s2d2):
+    for kind in ("models", "decoders", "presets", "routers", "estimators", "unmask", "verifiers", "tasks", "sweeps"):
+        assert s2d2("list", kind) == 0
+        lines = s2d2.out.splitlines()
+        assert lines and all(re.fullmatch(r"[\w.-]+ +\S.*", line) for line in lines), s2d2.out
+    assert s2d2("list", "datasets") == 0 and "openai/gsm8k" in s2d2.out and "package:tiny_math.jsonl" in s2d2.out
+
+
+def test_one_of_a_list_with_its_settings(s2d2, tmp_path):
+    assert s2d2("list", "routers", "hysteresis") == 0
+    assert re.search(r"^router\.tau_off +-1\.0 +float", s2d2.out, re.MULTILINE) and "routers.py" in s2d2.out
+    assert s2d2("list", "verifiers", "self") == 0 and "accept with min(1, (q/p) ** tempering)" in s2d2.out
+    assert s2d2("list", "models", "sdar-8b") == 0 and "source: JetLM/SDAR-8B-Chat" in s2d2.out
+    assert s2d2("list", "routers", "hysteresis", "--json") == 0
+    (choice,) = json.loads(s2d2.out)
+    assert {"name": "tau_on", "default": 0.0, "kind": "float", "about": ""} in choice["settings"]
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    (tmp_path / "mine" / "model" / "own.yaml").write_text("# A model of mine.\nname: own\nsource: x/y\n")
+    assert (
+        s2d2("list", "models", "own", "-C", "mine") == 0 and str(tmp_path / "mine" / "model" / "own.yaml") in s2d2.out
+    )
+
+
+def test_a_list_that_is_none(s2d2):
+    assert s2d2("list", "router") == 2 and "did you mean 'routers'?" in s2d2.err
+    assert s2d2("list", "routers", "hysterisis") == 2 and "did you mean 'hysteresis'?" in s2d2.err

@@ -25,6 +25,7 @@ OPTIONS = {
     "compare": "--flips --json --measure",
     "score": "--allow-code-execution --json",
     "completion": "--line",
+    "doctor": "--config-dir --json --plugins --results -C -o",
     "list": "--config-dir --json --plugins -C",
     "reproduce": "--allow-code-execution --json --limit --results -o",
 }

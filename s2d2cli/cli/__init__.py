@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 import s2d2cli
-from s2d2cli.cli import again, arness, compare, completion, evaluate, generate, listing, report, status, sweep
+from s2d2cli.cli import again, arness, compare, completion, doctor, evaluate, generate, listing, report, status, sweep
 from s2d2cli.errors import MissingExtraError, S2D2Error
 
 app = typer.Typer(
@@ -40,6 +40,7 @@ COMMANDS = (
     again.score,
     again.reproduce,
     listing.list_,
+    doctor.doctor,
     completion.completion,
 )
 for command in COMMANDS:
