@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 import pandas as pd
@@ -28,9 +29,11 @@ def sketch(table: Table, metric: Metric, width: int) -> str | None:
     low, high = (f"{value:.{metric.digits}f}" for value in (rows[metric.key].min(), rows[metric.key].max()))
     name = f" {metric.label}{'' if metric.larger else ', less is better'} "
     below = " " * MARGIN + low + name.center(wide + 1 - len(low) - len(high)) + high
-    key = "  ".join(f"{letter} {name}" for name, letter in letters.items())
+    key = ", ".join(f"{letter} {name}" for name, letter in letters.items())
     lines = [f"{label}|{''.join(line)}".rstrip() for label, line in zip(labels, picture, strict=True)]
-    return "\n".join([*lines, " " * MARGIN + "+" + "-" * wide, below, f"{key}  (capital: on the front)"])
+    return "\n".join(
+        [*lines, " " * MARGIN + "+" + "-" * wide, below, textwrap.fill(f"{key}; capital: on the front", width)]
+    )
 
 
 def drawn(rows: pd.DataFrame, metric: Metric, letters: dict[str, str], wide: int) -> list[list[str]]:
