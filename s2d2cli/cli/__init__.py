@@ -1,7 +1,8 @@
 """The command line: `main` runs it and turns errors into one sentence and an exit code.
 
-0 ok; 1 finished with failed points, a runtime error, or a doctor's problem; 2 usage or settings; 4 an optional package
-is missing; 130 interrupted. Results go to stdout, everything said about them to stderr.
+0 ok; 1 finished with failed points, a runtime error, or a doctor's problem; 2 usage or settings; 3 a gate failed
+(`report --fail-under`); 4 an optional package is missing; 130 interrupted. Results go to stdout, everything said about
+them to stderr.
 """
 
 from __future__ import annotations
