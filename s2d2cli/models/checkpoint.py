@@ -38,16 +38,44 @@ def find_folder(source: str, revision: str | None) -> Path:
 
 
 def download(repository: str, revision: str | None) -> Path:
+    """From the hub or its cache. HF_HUB_OFFLINE, HF_TOKEN and HF_HOME mean what they mean to the hub's own tools."""
     from huggingface_hub import snapshot_download
 
     try:
         return Path(snapshot_download(repository, revision=revision, allow_patterns=FILES))
-    except (OSError, ValueError) as error:  # every hub error (offline, missing, gated) derives from one of these
-        first_line = str(error).strip().splitlines()[0]
-        raise CheckpointError(
-            f"model {repository!r} is neither a local folder nor to be had from the hub ({first_line}); "
-            f"check the id, the network and, for a gated model, `hf auth login`"
-        ) from error
+    except (OSError, ValueError) as error:  # every hub error derives from one of these
+        raise CheckpointError(f"model {repository!r} {reason(error, revision)}") from error
+
+
+def reason(error: Exception, revision: str | None) -> str:
+    """Why a model cannot be had from the hub, and what to do."""
+    from huggingface_hub import constants, errors, get_token
+
+    token = "the token in use has no access" if get_token() else "no token is set"
+    if isinstance(error, errors.GatedRepoError):
+        return f"is gated, and {token}; accept its terms on the hub, then `hf auth login`, or set HF_TOKEN"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return (
+            f"is neither a local folder nor on the hub, or it is private and {token}; check the id, "
+            f"and for a private one `hf auth login`, or set HF_TOKEN"
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"has no revision {revision!r} on the hub; model.revision takes a branch, a tag or a commit"
+    if isinstance(error, errors.HFValidationError):
+        return "is neither a local folder nor a hub id such as JetLM/SDAR-8B-Chat"
+    pinned = f" at revision {revision!r}" if revision else ""
+    if isinstance(error, (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError)) and constants.HF_HUB_OFFLINE:
+        return (
+            f"is not in the hub's cache{pinned}, and HF_HUB_OFFLINE forbids a download; "
+            f"unset it, or give the model's folder"
+        )
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        return (
+            f"is not in the hub's cache{pinned}, and the hub cannot be reached; "
+            f"check the network, or give the model's folder"
+        )
+    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return f"is not to be had from the hub ({said}); check the network and the disk, or give the model's folder"
 
 
 def read_json(folder: Path, name: str, required: bool = False) -> dict[str, Any]:

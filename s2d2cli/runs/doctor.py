@@ -27,7 +27,8 @@ from s2d2cli.decode import build_decoder
 from s2d2cli.errors import S2D2Error
 from s2d2cli.folders import VARIABLE, package_folder, user_folders
 from s2d2cli.models import load_model, pick_device, pick_dtype
-from s2d2cli.runs.environment import cpu_model, revision
+from s2d2cli.runs.code import revision
+from s2d2cli.runs.environment import cpu_model
 from s2d2cli.runs.prompts import Style, answers
 from s2d2cli.runs.store import need_writable
 from s2d2cli.tasks.sandbox import choose_sandbox

@@ -233,8 +233,9 @@ def decode(run: Run, models: Models, trace: TraceFile | None) -> None:
                 steps = log.steps.pop(generation.sample_id)
                 trace.write(generation, prompt.ids, steps, model)
                 row["estimates"] = estimates(steps)
-            run.keep(judged(row, run.task, prompt.attempt.sample))
-            shown.advance(1)
+            scored = judged(row, run.task, prompt.attempt.sample)
+            run.keep(scored)
+            shown.advance(scored["tokens"], scored["correct"])
             if stop.requested:
                 session.admit_no_more()
     run.interrupted = bool(run.todo())

@@ -111,5 +111,5 @@ def decoded_now(config: RunConfig, models: Models) -> Decoded:
         for generation in decoder.session(model, requests, config.batch_size).results():
             name = generation.sample_id
             found[name] = order(lengths[name], generation.reveal_steps, config.decode.block_length)
-            shown.advance(1)
+            shown.advance(len(generation.token_ids))
     return Decoded("decoded now", config_of(config), [found[request.sample_id] for request in requests])
