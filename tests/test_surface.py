@@ -21,7 +21,7 @@ OPTIONS = {
     --max-points --no-retry-failed --out --print-config --retry-failed --shard --strict-code --worker --workers""",
     "status": "--json",
     "arness": f"{EVERYDAY} --config --json --k --out --print-config",
-    "report": "--baseline --fail-under --json --measure --out --published --strict-code --x",
+    "report": "--baseline --fail-under --json --measure --out --published --strict-code --trace --x",
     "compare": "--flips --json --measure",
     "score": "--allow-code-execution --json",
     "completion": "--line",

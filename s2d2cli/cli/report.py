@@ -65,8 +65,20 @@ def report(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON; write the files as well.")] = False,
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--trace",
+            metavar="FILE",
+            help="Instead of a report, one page on which the decoders of these trace files answer side by side; more "
+            "files may follow.",
+        ),
+    ] = None,
 ) -> None:
     """Print accuracy against speed with its Pareto fronts; write HTML, Markdown, LaTeX, CSV, PNG and SVG."""
+    if trace:
+        side_by_side([*trace, *(folders or [])], out)
+        return
     from s2d2cli.runs.metrics import axes, gates
     from s2d2cli.runs.report import Wish, find_runs
     from s2d2cli.runs.store import need_writable
@@ -77,6 +89,20 @@ def report(
     built = printed_as_json(found, out, wish) if as_json else shown(found, out, wish)
     if bounds:
         judge(built, bounds)
+
+
+def side_by_side(traces: Sequence[Path], out: Path) -> None:
+    """Write the timeline of these traces, and say where it is."""
+    from s2d2cli.runs.store import need_writable
+    from s2d2cli.runs.timeline import MOST, timeline
+
+    need_writable(out)
+    made, file = timeline(traces), out / "timeline.html"
+    out.mkdir(parents=True, exist_ok=True)
+    file.write_text(made.html(), encoding="utf-8")
+    if len(made.samples) > MOST:
+        typer.echo(f"The page holds the first {MOST} of {len(made.samples)} samples.", err=True)
+    typer.echo(file)
 
 
 def show(folders: Sequence[RunFolder], out: Path, measure: str | None = None) -> None:

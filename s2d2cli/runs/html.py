@@ -6,7 +6,6 @@ outside, so the data travel as JSON without a "<", and the page writes them as t
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from urllib.parse import quote
 
 import pandas as pd
 
-import s2d2cli
 from s2d2cli.runs.described import flat
 from s2d2cli.runs.metrics import ACCURACY, METRICS, SPEEDS, Metric
 from s2d2cli.runs.pareto import staircase
@@ -24,19 +22,13 @@ from s2d2cli.runs.report import Report, Table
 from s2d2cli.runs.report_table import legend, mark
 from s2d2cli.runs.store import Record
 from s2d2cli.runs.styles import styles_for
+from s2d2cli.runs.web_page import filled
 
-ASSETS = Path(s2d2cli.__file__).parent / "assets" / "report"
 ABOUT = ("folder", "hardware", "devices", "dtype", "backend", "batch_size", "data", "source", "code", "warm_up")
 
 
 def page(report: Report, out: Path) -> str:
-    """The template with style, script and data in their places."""
-    parts = {name: (ASSETS / f"page.{name}").read_text(encoding="utf-8") for name in ("css", "js")}
-    parts["data"] = json.dumps(data(report, out), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
-    text = (ASSETS / "page.html").read_text(encoding="utf-8")
-    for name, content in parts.items():
-        text = text.replace(f"/*{name}*/", content, 1)
-    return text
+    return filled("report", data(report, out))
 
 
 def data(report: Report, out: Path) -> dict[str, Any]:

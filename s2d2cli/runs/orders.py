@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from s2d2cli.runs.labels import config_of
 from s2d2cli.runs.progress import progress
 from s2d2cli.runs.rows import prompt_of
 from s2d2cli.runs.store import SCHEMA, Record, RunFolder, damage
-from s2d2cli.runs.trace import Entry, read_trace
+from s2d2cli.runs.trace import Entry, by_config
 
 
 @dataclass(frozen=True)
@@ -81,16 +79,8 @@ def orders_of(record: Record, rows: dict[str, Record]) -> list[Order]:
 
 
 def of_trace(path: Path) -> list[Decoded]:
-    """One for each configuration in the file: traces may be put together."""
-    entries = sorted(read_trace(path), key=key_of)
-    return [
-        Decoded(str(path), json.loads(key), [order_of(entry) for entry in group])
-        for key, group in groupby(entries, key_of)
-    ]
-
-
-def key_of(entry: Entry) -> str:
-    return json.dumps(entry["config"], sort_keys=True)
+    """One for each configuration in the file."""
+    return [Decoded(str(path), group[0]["config"], [order_of(entry) for entry in group]) for group in by_config(path)]
 
 
 def order_of(entry: Entry) -> Order:

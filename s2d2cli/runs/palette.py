@@ -4,14 +4,21 @@ vision, and a second sign (bold, underlined, italic) for a terminal without colo
 from __future__ import annotations
 
 MASK = "░░"
+COLORS = {
+    "unmasked": "#56B4E9",
+    "accepted": "#009E73",
+    "resampled": "#D55E00",
+    "threshold": "#E69F00",
+    "high_confidence": "#F0E442",
+}
 STYLES = {
     "masked": "dim",
     "drafted": "italic #999999",
-    "unmasked": "#56B4E9",
-    "accepted": "bold #009E73",
-    "resampled": "bold underline #D55E00",
-    "threshold": "underline #E69F00",
-    "high_confidence": "underline #F0E442",
+    "unmasked": COLORS["unmasked"],
+    "accepted": f"bold {COLORS['accepted']}",
+    "resampled": f"bold underline {COLORS['resampled']}",
+    "threshold": f"underline {COLORS['threshold']}",
+    "high_confidence": f"underline {COLORS['high_confidence']}",
 }
 WORDS = {"threshold": "kept for its ratio", "high_confidence": "kept for its confidence"}  # others say it themselves
 MARKS = {"unmasked": "u", "accepted": "a", "resampled": "r", "threshold": "t", "high_confidence": "c"}

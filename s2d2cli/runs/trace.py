@@ -97,6 +97,18 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def by_config(path: Path) -> list[list[Entry]]:
+    """The samples of a trace file, those of equal settings together: files may have been put together."""
+    found: dict[str, list[Entry]] = {}
+    for entry in read_trace(path):
+        found.setdefault(key_of(entry), []).append(entry)
+    return list(found.values())
+
+
+def key_of(entry: Entry) -> str:
+    return json.dumps(entry["config"], sort_keys=True)
+
+
 def read_trace(path: Path) -> list[Entry]:
     """The samples of a trace file, each once; a last line that a killed run left torn does not count."""
     try:
@@ -109,7 +121,7 @@ def read_trace(path: Path) -> list[Entry]:
     found: dict[tuple[str, str], Entry] = {}
     for number, line in enumerate(lines[:-1], 1):
         entry = entry_of(line, f"{path}, line {number}")
-        found[(json.dumps(entry["config"], sort_keys=True), entry["id"])] = entry
+        found[(key_of(entry), entry["id"])] = entry
     if not found:
         raise PromptError(f"a trace must hold a sample, and {path} holds none")
     return list(found.values())
