@@ -58,7 +58,7 @@ def timeline(paths: Sequence[Path]) -> Timeline:
     shared = [name for name in first if all(name in lane.entries for lane in lanes)]
     same = [name for name in shared if len({lane.entries[name]["prompt"] for lane in lanes}) == 1]
     if not same:
-        reason = f"sample {shared[0]!r} has another prompt in each" if shared else "they have no sample in common"
+        reason = f"sample {shared[0]!r} differs in its prompt" if shared else "they have no sample in common"
         raise PromptError(
             f"traces side by side must be of the same prompts, and in {', '.join(map(str, paths))} {reason}; trace "
             f"them with one prompt or task"

@@ -114,7 +114,7 @@ def test_only_shared_samples_and_not_too_many(tmp_path):
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        (entry(prompt="another"), "sample 'a' has another prompt in each"),
+        (entry(prompt="another"), "sample 'a' differs in its prompt"),
         (entry(id="b"), "they have no sample in common"),
     ],
 )
