@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ from s2d2cli.errors import ConfigError
 from s2d2cli.folders import package_folder, user_folders
 from s2d2cli.overrides import HYDRA_ERRORS, dotted_keys, explain, leaves, options, single, tidy
 
+LOG = logging.getLogger(__name__)
 STRATEGY_GROUPS = tuple(plugins.NEEDED)
 CONTEXTS = ("block", "causal", "causal_cache", "causal_draft")
 
@@ -155,6 +157,7 @@ def compose(
         setattr(attrgetter(parent)(config) if parent else config, name, text)
     complete(config)
     validate(config)
+    LOG.info("settings from %s: %s", [*map(str, user_folders()), str(package_folder("conf"))], [*overrides, *texts])
     return config
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import re
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from s2d2cli.cli import main
+from s2d2cli.cli import TOLD, main
 from s2d2cli.cli.words import Everyday, is_override, settings
 from tests.runs import doubles
 
@@ -388,6 +389,23 @@ def test_quiet_speaks_only_when_something_fails(s2d2, decoders, monkeypatch):
     doubles.use(monkeypatch, fail_at="echo/5")
     assert s2d2("eval", "task=echo", "batch_size=1", "-q") == 1 and "RuntimeError: out of memory" in s2d2.err
     assert s2d2("sweep", WARM, "task=echo", "batch_size=1", "seed=1,2", "-q") == 1 and "[2/2] failed" in s2d2.err
+
+
+@pytest.fixture
+def loggers():
+    """What -v changes is as before when a test is over."""
+    levels = {name: logging.getLogger(name).level for name in TOLD}
+    yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def test_verbose_says_what_is_read_from_where(s2d2, decoders, loggers, monkeypatch):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's own
+    assert s2d2("eval", "task=echo", "limit=2", "-v") == 0
+    assert re.search(r"s2d2cli.config: settings from \['/.*/conf'\]: \['task=echo', 'limit=2'\]", s2d2.err)
+    assert "holds 0 of 2 samples, data from" in s2d2.err and "s2d2cli" not in s2d2.out
+    assert s2d2("generate", "hi", "-n", "2", "--verbose") == 0
 
 
 def test_words_behind_two_dashes_are_no_options(s2d2, decoders):

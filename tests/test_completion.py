@@ -23,7 +23,13 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A working directory with a run in it, and a user's folder with a model and a sweep."""
-    for file in ("results/tiny-one/run.json", "conf/model/tidy.yaml", "conf/sweeps/parade.yaml", "prompts.jsonl"):
+    for file in (
+        "results/tiny-one/run.json",
+        "results/sweeps/grid/manifest.json",
+        "conf/model/tidy.yaml",
+        "conf/sweeps/parade.yaml",
+        "prompts.jsonl",
+    ):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text("")
     monkeypatch.setenv("S2D2_CONFIG_DIR", str(tmp_path / "conf"))
@@ -53,9 +59,11 @@ CASES = {
     "sweep pa": ["parade ", "pareto_tiny "],
     "sweep parade rou": ["router="],
     "report r": ["results/"],
-    "report results/": ["results/tiny-one "],
+    "report results/": ["results/sweeps/", "results/tiny-one "],
     "score results/ti": ["results/tiny-one "],
     "compare results/tiny-one results/ti": ["results/tiny-one "],
+    "status results/sw": ["results/sweeps/"],
+    "status results/sweeps/": ["results/sweeps/grid "],
     "list ro": ["routers "],
     "list routers u": ["ucb "],
     "completion z": ["zsh "],

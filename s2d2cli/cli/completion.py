@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typer.core import TyperCommand
 
 SETTING_COMMANDS = ("generate", "eval", "sweep", "arness")
-RUN_COMMANDS = ("report", "compare", "score", "reproduce", "arness")
+FOLDER_COMMANDS = ("report", "compare", "score", "reproduce", "arness", "status")
 ANYWHERE = ("--quiet", "--verbose", "--no-color", "--debug")
 VALUES = {
     "device": ("auto", "cpu", "cuda"),
@@ -146,7 +146,7 @@ def of_word(name: str, words: Sequence[str], last: str) -> list[str]:
         return begins(last, [f"{kind} " for kind in KINDS]) if not plain else names(plain[0], last)
     if name == "completion":
         return begins(last, [f"{shell} " for shell in SCRIPTS])
-    if name in RUN_COMMANDS:
+    if name in FOLDER_COMMANDS:
         answers += folders(last)
     if name == "sweep" and not plain:
         answers += begins(last, [f"{sweep} " for sweep in files("sweeps")])
@@ -191,11 +191,11 @@ def plugins_in(words: Sequence[str]) -> tuple[Path, ...]:
 
 
 def folders(last: str) -> list[str]:
-    """Folders of runs, and the folders that lead to them."""
+    """Folders of runs and of sweeps, and the folders that lead to them."""
     parent = Path(last if last.endswith("/") else Path(last).parent)
     found = []
     for path in sorted((parent if last else Path("results")).glob("*/")):
-        end = " " if (path / "run.json").is_file() else "/"
+        end = " " if any((path / name).is_file() for name in ("run.json", "manifest.json")) else "/"
         found += [f"{path}{end}"] if path.is_dir() else []
     return begins(last.removeprefix("./"), found)
 

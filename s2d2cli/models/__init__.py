@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from s2d2cli.models.sdar import build_network as build_sdar
 
 __all__ = ["ModelAdapter", "load_model", "pick_device"]
 
+LOG = logging.getLogger(__name__)
 FAMILIES = {"sdar": build_sdar}
 ALL_THREADS = torch.get_num_threads()
 UNLIMITED = 1 << 40  # tokens; the decoder checks lengths itself, and in a sentence of its own
@@ -31,7 +33,9 @@ def load_model(config: RunConfig) -> ModelAdapter:
     folder = find_folder(model.source, model.revision)
     settings = read_json(folder, "config.json", required=True)
     network = build_network(model.family, settings, device, folder)
-    load_weights(network, weights(folder, pick_dtype(config, device), device), folder)
+    dtype = pick_dtype(config, device)
+    load_weights(network, weights(folder, dtype, device), folder)
+    LOG.info("%s from %s, %s on %s", model.name, folder, str(dtype).removeprefix("torch."), device)
     torch.set_num_threads(config.threads or (1 if network.num_parameters() < SMALL else ALL_THREADS))
     tokenizer = load_tokenizer(folder)
     settings["vocab_size"] = network.config.vocab_size

@@ -5,6 +5,7 @@ The same command again goes on where the last one stopped: finished samples are 
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ from s2d2cli.runs.summary import summarise
 from s2d2cli.runs.trace import TraceFile, open_trace
 from s2d2cli.runs.verification import estimates
 from s2d2cli.tasks.base import DataSource, Task
+
+LOG = logging.getLogger(__name__)
 
 
 def model_key(config: RunConfig) -> str:
@@ -173,6 +176,7 @@ def begin(config: RunConfig, folder: store.RunFolder, source: DataSource) -> Run
         "error": None,
     }
     earlier, rows = folder.kept(), folder.rows()
+    LOG.info("%s holds %s of %s samples, data from %s", folder.path, len(rows), len(chosen), source.origin)
     if earlier is None:
         if rows:  # run.json was lost: what only it knew is unknown now
             fresh |= {"environment": planned(config), "first_prompt": UNKNOWN, "warm_up": UNKNOWN}
