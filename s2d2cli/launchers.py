@@ -6,6 +6,7 @@ What is launched is workers, not points: a job per point would load the model fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -117,5 +118,5 @@ def words_of(job: Job, folder: Path) -> list[str]:
 
 
 def quoted(text: str) -> str:
-    """A path for Hydra's grammar, whatever characters it has."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """A path for Hydra's grammar, where a backslash is special in front of a quote only."""
+    return "'" + re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), text) + "'"

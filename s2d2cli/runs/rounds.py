@@ -43,7 +43,7 @@ def begin(sweep: SweepFolder, points: Sequence[Point], rules: Rules) -> Manifest
     ledger = Ledger(sweep.path / "rows")
     ledger.refresh()
     if rules.strict_code:
-        for point in of_other_code(points):
+        for point, _ in of_other_code(points):
             set_aside(point, sweep)
     entries = [entry_of(point, ledger, rules) for point in points]
     used = [asdict(plugin) for plugin in plugins.LOADED.values()]
@@ -79,14 +79,13 @@ def kept(point: Point, attempt: int) -> PointRow:
     )
 
 
-def of_other_code(points: Sequence[Point]) -> dict[Point, str]:
+def of_other_code(points: Sequence[Point]) -> list[tuple[Point, str]]:
     """The points that were begun or finished by another version of the code than runs now, and by which."""
-    found = {}
+    found = []
     for point in points:
         noted = (folder_of(point.config).record() or {}).get("environment")
         version = code.described(noted.get("s2d2"), noted.get("revision")) if noted else code.version()
-        if version != code.version():
-            found[point] = version
+        found += [(point, version)] if version != code.version() else []
     return found
 
 

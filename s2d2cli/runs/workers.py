@@ -99,10 +99,12 @@ class Worker:
         last = self.ledger.counted(entry)[-1:]
         if any((row.host, row.pid) == (holder.host, holder.pid) and row.began >= holder.since for row in last):
             return
-        count = self.ledger.deaths(entry) + 1
+        before = self.ledger.deaths(entry)
         error = f"its worker died (process {holder.pid} on {holder.host})"
-        status = INTERRUPTED if count < MOST_DEATHS else FAILED
-        self.write(entry, status, holder.since, None, error if count < MOST_DEATHS else f"{error}, the {count}th one")
+        if before + 1 < MOST_DEATHS:
+            self.write(entry, INTERRUPTED, holder.since, None, error)
+        else:
+            self.write(entry, FAILED, holder.since, None, f"{error}, as did {before} before it")
         self.ledger.refresh()
 
     def attempt(self, entry: Entry) -> PointRow | None:
