@@ -41,10 +41,7 @@ def parse(override: str) -> Override:
     try:
         parsed = OverridesParser.create(config_loader=hydra.config_loader).parse_overrides([override])[0]
     except OverrideParseException as error:
-        raise ConfigError(
-            f"cannot read the override {override!r}: write key=value, and quote a value that holds special characters, "
-            f"as in \"key='a,b'\" ({str(error).splitlines()[1].partition(' expecting ')[0]})"
-        ) from error
+        raise ConfigError(unreadable(override)) from error
     key = parsed.key_or_group
     if parsed.is_delete():
         raise ConfigError(f"{override!r} would delete a setting, and each is needed; choose a value instead: {key}=...")
@@ -53,6 +50,16 @@ def parse(override: str) -> Override:
     if key.split("/")[0].split(".")[0] == "hydra":
         raise ConfigError(f"{override!r} sets up Hydra itself, which s2d2 does not use; leave it out")
     return parsed
+
+
+def unreadable(override: str) -> str:
+    """What to type instead: the same value in quotes, ready to be pasted into a shell."""
+    key, equals, value = override.partition("=")
+    if not equals or not key:
+        return f"cannot read the override {override!r}: write key=value"
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", re.sub(r"(\\*)$", r"\1\1", value, count=1))
+    pasted = f"{key}='{escaped}'".replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$").replace("`", "\\`")
+    return f'cannot read the override {override!r}: a value with special characters stands in quotes, "{pasted}"'
 
 
 def options(group: str) -> list[str]:

@@ -168,6 +168,39 @@ def test_version(s2d2):
     assert s2d2("--version") == 0 and s2d2.out.startswith("s2d2 0.")
 
 
+def test_a_user_s_error_is_short_and_a_bug_shows_no_locals(s2d2, monkeypatch):
+    """demisto-sdk#4776: a traceback of 300,000 lines, with all tensors in it."""
+    for words in (["eval", "--limt", "3"], ["eval", "router=min_spam"], ["evla"]):
+        assert s2d2(*words) == 2 and len(s2d2.err.splitlines()) <= 5
+    doubles.use(monkeypatch, fail_at="echo/5")
+    assert s2d2("eval", "task=echo", "batch_size=1", "--debug") == 1
+    assert "Traceback" in s2d2.err and "RuntimeError: out of memory" in s2d2.err and "locals" not in s2d2.err
+
+
+def test_relative_data_from_another_folder(s2d2, decoders, tmp_path):
+    """hydra#922, #2414: a relative path is meant from where the command was typed."""
+    rows = [{"prompt": "one?", "answer": "1"}, {"prompt": "two?", "answer": "2"}]
+    (tmp_path / "x=1").mkdir()
+    (tmp_path / "x=1" / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = "task.data='./x=1/mine.jsonl'"
+    assert s2d2("eval", "task=jsonl", data, "--json") == 0
+    assert json.loads(s2d2.out)["n"] == 2 and json.loads(s2d2.out)["data"]["rows"] == 2
+
+
+def test_help_is_quick():
+    """typer#231."""
+    import subprocess
+    import sys
+    import time
+
+    spent = []
+    for _ in range(3):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "s2d2cli", "--help"], check=True, capture_output=True, timeout=60)
+        spent.append(time.perf_counter() - began)
+    assert min(spent) < 1, spent
+
+
 # generate
 
 
@@ -370,6 +403,30 @@ def test_config_dir_anywhere_and_in_the_record(s2d2, decoders, tmp_path):
     record = json.loads(s2d2.out)
     assert record["config"]["model"]["source"] == "x/y" and record["config_folders"] == [str(tmp_path / "conf")]
     assert s2d2("sweep", "two", WARM, "--config-dir", "conf", "--dry-run") == 0 and len(s2d2.out.splitlines()) == 2
+
+
+def test_installed_and_run_from_elsewhere(tmp_path):
+    """hydra#2448, #3230: laid out as the wheel is, with a user's folder, away from the checkout."""
+    import shutil
+    import subprocess
+    import sys
+
+    root, site = Path(__file__).parents[1], tmp_path / "site-packages"
+    shutil.copytree(root / "s2d2cli", site / "s2d2cli", ignore=shutil.ignore_patterns("__pycache__"))
+    for part in ("conf", "sweeps"):
+        assert f'"{part}" = "s2d2cli/{part}"' in (root / "pyproject.toml").read_text()
+        shutil.copytree(root / part, site / "s2d2cli" / part)
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    (tmp_path / "mine" / "model" / "own.yaml").write_text("name: own\nsource: package:tiny\nblock_length: 8\n")
+
+    def out(*words):
+        env = os.environ | {"PYTHONPATH": str(site), "S2D2_CONFIG_DIR": ""}
+        command = [sys.executable, "-m", "s2d2cli", *words, "--config-dir", "mine"]
+        return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    config = yaml.safe_load(out("eval", "--model", "own", "decoder=dynamic", "--print-config"))
+    assert config["decode"]["block_length"] == 8 and config["decoder"] == "dynamic"
+    assert str(site / "s2d2cli" / "sweeps" / "pareto_tiny.yaml") in out("list", "sweeps", "pareto_tiny")
 
 
 def test_a_config_dir_that_is_none(s2d2, tmp_path):

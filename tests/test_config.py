@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -220,3 +221,31 @@ def test_a_mistake_in_a_user_s_file_gets_one_sentence(mine, text, sentence):
     with pytest.raises(ConfigError) as caught:
         compose(["model=broken"])
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value", ["~/m/x.jsonl", "runs/epoch=9", "it's #1", "模型", "a,b", '$HOME `x` "y" \\', "x,y=1"]
+)
+def test_what_the_error_says_to_paste_does_it(value):
+    """hydra#1577, #2705, #2891: the form that the sentence gives is accepted, by a shell and by us."""
+    with pytest.raises(ConfigError) as caught:
+        compose([f"task.data={value}"])
+    if not str(caught.value).startswith("cannot read"):
+        assert "use `s2d2 sweep" in str(caught.value) and value == "a,b"
+        return
+    pasted = str(caught.value).partition("stands in quotes, ")[2]
+    typed = subprocess.run(["bash", "-c", f"printf %s {pasted}"], capture_output=True, text=True, check=True).stdout
+    assert compose([typed]).task.data == value
+
+
+def test_a_value_with_commas_has_three_readings():
+    """cloudai#557: the sentence names all of them."""
+    with pytest.raises(ConfigError, match=r"use `s2d2 sweep .*`.*model.stop_tokens=\[...\] for a list, or quotes for"):
+        compose(["model.stop_tokens=a,b"])
+
+
+@pytest.mark.parametrize("part", ["conf", "sweeps"])
+def test_shipped_files_ask_nothing_of_hydra_main(part):
+    """hydra#828, #2017: `${hydra:...}` is not set under compose."""
+    found = [*package_folder(part).rglob("*.yaml")]
+    assert found and not [file for file in found if "${hydra:" in file.read_text()]
