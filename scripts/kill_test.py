@@ -166,7 +166,7 @@ def compare(make: Callable[[Path, int], SweepFolder], args: argparse.Namespace, 
     script = [sys.executable, str(Path(__file__).resolve())]
     module = [sys.executable, "-m", "s2d2cli", "sweep"]
     command = [*(module if args.real else script), "--worker"]
-    pause = (1.0, 8.0) if args.real else (0.1, 0.5)
+    pause = (3.0, 15.0) if args.real else (0.1, 0.5)
     killer = Killer(disturbed, [*command, str(disturbed.path)], args.workers, pause, most=args.points)
     killer.run(random.Random(args.seed))
     if args.real:

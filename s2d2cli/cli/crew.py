@@ -137,7 +137,7 @@ def leave(watch: Watch, interrupted: bool) -> None:
         typer.echo(f"failed: {entry.words}: {row.error}", err=True)
     if watch.open():
         typer.echo(
-            f"{watch.open()} points are still to do; the same command goes on from here "
+            f"still to do: {watch.open()} of {len(watch.entries)} points; the same command goes on from here "
             f"(s2d2 status {watch.sweep.path}; workers' own words in {watch.sweep.path / 'logs'})",
             err=True,
         )

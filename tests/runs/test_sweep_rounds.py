@@ -77,7 +77,7 @@ def test_failed_points_are_tried_again_unless_told_otherwise(s2d2, broken):
 
 def test_fail_fast(s2d2, broken):
     broken.add(1)
-    assert s2d2(*POINTS, "--fail-fast") == 1 and "2 points are still to do" in s2d2.err
+    assert s2d2(*POINTS, "--fail-fast") == 1 and "still to do: 2 of 3 points" in s2d2.err
     assert statuses(sweep_folders()[0]) == ["failed"]
 
 
@@ -111,7 +111,7 @@ def test_a_point_that_somebody_else_holds(s2d2, decoders):
     assert f"s2d2 sweep --worker {sweep.path}" in s2d2.err
     held = sweep.read().entries[1].run_id
     (sweep.path / "claims" / held).write_text(json.dumps(Holder(host="node7").__dict__))
-    assert s2d2(*POINTS) == 1 and "1 points are still to do" in s2d2.err and len(decoders) == 2
+    assert s2d2(*POINTS) == 1 and "still to do: 1 of 3 points" in s2d2.err and len(decoders) == 2
     assert s2d2("status", str(sweep.path)) == 0 and "2 done, 0 failed, 1 running, 0 todo" in s2d2.out
     assert "on node7" in s2d2.out
     assert s2d2("status", str(sweep.path), "--json") == 0
