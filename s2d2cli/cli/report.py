@@ -115,6 +115,7 @@ def show(folders: Sequence[RunFolder], out: Path, measure: str | None = None) ->
 def shown(folders: Sequence[RunFolder], out: Path, wish: Wish) -> Report:
     from rich.text import Text
 
+    from s2d2cli.runs.palette import visible
     from s2d2cli.runs.published import lines as published_lines
     from s2d2cli.runs.remarks import remarks
     from s2d2cli.runs.report import build
@@ -125,7 +126,7 @@ def shown(folders: Sequence[RunFolder], out: Path, wish: Wish) -> Report:
     built, console = build(folders, wish), screen()
 
     def tell(text: str) -> None:  # broken between words on a terminal, one line in a pipe
-        console.print(Text(text), soft_wrap=not sys.stdout.isatty())
+        console.print(Text(visible(text)), soft_wrap=not sys.stdout.isatty())
 
     for table in built.tables:
         console.print(terminal(table, wish.axes, console.width))

@@ -123,8 +123,13 @@ def varied(rows: pd.DataFrame) -> list[str]:
         steps_given = mine["decode.denoising_steps"] != mine["decode.block_length"]
         shown = ["decode.block_length"] + (["decode.denoising_steps"] if steps_given else [])
         shown += [key for key in differing if key not in SHORT]
-        texts.append(" ".join(f"{name}={mine[key]}" for key, name in zip(shown, names(shown), strict=True)))
+        texts.append(" ".join(f"{name}={plain(mine[key])}" for key, name in zip(shown, names(shown), strict=True)))
     return texts
+
+
+def plain(value: Any) -> str:
+    """0.1 + 0.2 is 0.3 to a reader, and to the run id."""
+    return str(float(f"{value:.12g}")) if isinstance(value, float) else str(value)
 
 
 def differs(key: str, settings: Iterable[Record]) -> bool:

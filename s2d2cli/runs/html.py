@@ -16,7 +16,7 @@ import pandas as pd
 from s2d2cli.runs.described import flat
 from s2d2cli.runs.metrics import ACCURACY, METRICS, SPEEDS, Metric
 from s2d2cli.runs.pareto import staircase
-from s2d2cli.runs.published import CAVEAT
+from s2d2cli.runs.published import CAVEAT, WORDS, named
 from s2d2cli.runs.remarks import remarks
 from s2d2cli.runs.report import Report, Table
 from s2d2cli.runs.report_table import legend, mark
@@ -35,7 +35,7 @@ def data(report: Report, out: Path) -> dict[str, Any]:
     names = [name for table in report.tables for name in table.rows["decoder"]]
     shown = [metric for metric in SPEEDS if any(table.rows[metric.key].notna().any() for table in report.tables)]
     return {
-        "metrics": {metric.key: described(metric) for metric in (ACCURACY, *shown)},
+        "metrics": {metric.key: described(metric) for metric in METRICS.values()},
         "axes": [metric.key for metric in shown],
         "first": report.wish.axes[0].key,
         "styles": styles_for(names),
@@ -82,11 +82,18 @@ def plain_row(row: pd.Series, record: Record, shown: list[Metric], out: Path) ->
         "values": {metric.key: values(row, metric) for metric in (ACCURACY, *shown)},
         "front": {metric.key: mark(row, metric) for metric in shown},
         "links": {"folder": f"{folder}/"} | {name: f"{folder}/{file}" for name, file in names.items()},
-        "about": {name: str(row[name]) for name in ABOUT},
+        "about": {name: str(row[name]) for name in ABOUT} | flipped(row),
         "config": flat(record["config"]),
         "phases": record["speed"].get("seconds_by_phase") or {},
         "lengths": record["speed"].get("by_length") or [],
     }
+
+
+def flipped(row: pd.Series) -> dict[str, str]:
+    """The command that lists the samples in which the run and its baseline differ."""
+    if pd.isna(row["p_value"]):
+        return {}
+    return {"samples that flipped": f"s2d2 compare {row['folder']} {row['baseline']} --flips"}
 
 
 def values(row: pd.Series, metric: Metric) -> list[float | None]:
@@ -98,6 +105,8 @@ def known(value: Any) -> float | None:
 
 
 def plain_published(row: pd.Series) -> dict[str, Any]:
-    words = ("model", "method", "setting", "note", "source")
     numbers = {key: known(row[key]) for key in METRICS if key in row}
-    return {name: str(row[name]) for name in words} | {"values": numbers}
+    return {name: str(row[name]) for name in WORDS} | {
+        "name": named(row["model"], row["method"], row["setting"]),
+        "values": numbers,
+    }

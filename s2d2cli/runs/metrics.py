@@ -65,7 +65,8 @@ SPEEDS = (
     ),
     Metric("latency_p50_s", "median latency", "p50 s", "seconds from a sample's start to its end, median", False, 3),
     Metric("latency_p90_s", "90th latency", "p90 s", "the same, 90th percentile", False, 3),
-    Metric("peak_gib", "peak memory", "GiB", "GiB in use at most: of the GPU, on a CPU of the process", False, 2),
+    Metric("peak_gib", "peak memory", "GiB", "GiB in use at most: of the GPU; on a CPU of the "
+        "process, which keeps that of its earlier runs", False, 2),
 )  # fmt: skip
 METRICS = {metric.key: metric for metric in (ACCURACY, *SPEEDS)}
 USUAL = (THROUGHPUT, PER_FORWARD)

@@ -5,22 +5,24 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, filterwarnings
 
 import numpy as np
 import pandas as pd
+from matplotlib import rc_context
 from matplotlib.figure import Figure  # not pyplot: no display is needed, or looked for
-from matplotlib.patheffects import withStroke
 
 from s2d2cli.runs.metrics import ACCURACY, Metric
+from s2d2cli.runs.palette import visible
 from s2d2cli.runs.pareto import staircase
-from s2d2cli.runs.published import CAVEAT
 from s2d2cli.runs.report import Report, Table
 from s2d2cli.runs.samples import ROBUST
 from s2d2cli.runs.styles import styles_for
 
 ACROSS = 2  # panels beside each other
 TALL = 270  # points from the bottom of a panel to its top, roughly
-NAMED = 24  # published points that can still be told apart by a word beside each
+MOST = 12  # labels on one front
+VEIL = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.5}  # so that labels read over lines
 
 
 def draw(report: Report, table: Table, stem: Path) -> list[Path]:
@@ -43,14 +45,16 @@ def draw(report: Report, table: Table, stem: Path) -> list[Path]:
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=min(4, 2 * wide), frameon=False)
     figure.suptitle("\n".join(textwrap.wrap(safe(table.title), 55 * wide)), fontsize=10)
     files = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
-    for file in files:
-        figure.savefig(file, dpi=150)
+    with rc_context({"svg.fonttype": "none"}), catch_warnings():  # letters as letters: smaller, and can be searched
+        filterwarnings("ignore", message="Glyph")  # a letter that the font lacks is drawn as a box
+        for file in files:
+            figure.savefig(file, dpi=150)
     return files
 
 
 def safe(words: str) -> str:
-    """Text as it is: matplotlib would read what stands between dollars as a formula."""
-    return words.replace("$", r"\$")
+    """Text as it is: matplotlib reads what stands between dollars as a formula, and XML knows no control characters."""
+    return visible(words).replace("$", r"\$")
 
 
 def panel(place: Any, rows: pd.DataFrame, metric: Metric, styles: dict[str, tuple[str, str]]) -> None:
@@ -99,38 +103,35 @@ def bars(rows: pd.DataFrame, metric: Metric) -> np.ndarray | None:
 
 
 def label_front(place: Any, rows: pd.DataFrame, metric: Metric) -> None:
-    """Name the front's points, inside the panel, each above the one below it; the table has the others."""
-    middle = (rows[metric.key].min() + rows[metric.key].max()) / 2
+    """Name the front's points, of a long one every so many; the table has the others."""
     marked = rows[rows[f"front_{metric.key}"].astype(bool)]
     labels = sorted({(row[ACCURACY.key], row[metric.key], words(row, metric)) for _, row in marked.iterrows()})
-    low, high = place.get_ylim()
+    (left, right), (low, high) = place.get_xlim(), place.get_ylim()
     above = -np.inf
-    for y, x, text in labels:
+    for y, x, text in labels[:: -(-len(labels) // MOST) or 1]:  # each above the one below it
         height = TALL * (y - low) / (high - low)
         above = max(height + 6, above + 9)
-        side = {"ha": "right", "xytext": (-6, above - height)} if x > middle else {"xytext": (6, above - height)}
-        halo = [withStroke(linewidth=2.5, foreground="white")]
-        place.annotate(
-            safe(text), (x, y), textcoords="offset points", fontsize=7.5, path_effects=halo, zorder=4, **side
-        )
+        side, shift = ("right", -6) if x > (left + right) / 2 else ("left", 6)
+        look = {"xytext": (shift, above - height), "ha": side, "fontsize": 7.5, "bbox": VEIL, "zorder": 4}
+        place.annotate(safe(text), (x, y), textcoords="offset points", **look)
 
 
 def words(row: pd.Series, metric: Metric) -> str:
-    share = row[f"share_{metric.key}"]
     """What the front's point is, and how sure its place is unless it is."""
+    share = row[f"share_{metric.key}"]
     text = f"{row['decoder']} {row['varied']}".replace("=", " ")
     return f"{text} ({100 * share:.0f} %)" if share < ROBUST else text
 
 
 def lay_beside(place: Any, rows: pd.DataFrame, metric: Metric) -> None:
-    """Published rows, in grey and named, where they have a number for this axis."""
+    """Published rows where they have a number for this axis, in grey, each with its number in the list of them."""
     if metric.key not in rows:
         return
-    rows = rows.dropna(subset=[metric.key, ACCURACY.key])
-    if rows.empty:
+    known = rows[rows[metric.key].notna() & rows[ACCURACY.key].notna()]
+    if known.empty:
         return
-    place.plot(rows[metric.key], rows[ACCURACY.key], "x", color="#777777", label=CAVEAT, zorder=2)
-    for _, row in rows.head(NAMED).iterrows():
-        text = " ".join(filter(None, (row["model"], row["method"], row["setting"])))
+    label = "published, not measured here (numbers as in report.md)"
+    place.plot(known[metric.key], known[ACCURACY.key], "x", color="#777777", label=label, zorder=2)
+    for number, row in known.iterrows():
         where = (row[metric.key], row[ACCURACY.key])
-        place.annotate(safe(text), where, textcoords="offset points", xytext=(4, -8), fontsize=6, color="#777777")
+        place.annotate(str(number), where, textcoords="offset points", xytext=(4, 2), fontsize=7, color="#777777")

@@ -20,7 +20,8 @@ def published(tasks: Iterable[str]) -> pd.DataFrame:
     """The rows about these tasks, in the units of the metrics."""
     rows = pd.concat([own_paper(), neighbours()], ignore_index=True)
     rows = rows.reindex(columns=[*COLUMNS, "note", "source"])
-    found: pd.DataFrame = rows[rows["task"].isin(set(tasks))].reset_index(drop=True)
+    found: pd.DataFrame = rows[rows["task"].isin(set(tasks))]
+    found.index = pd.RangeIndex(1, len(found) + 1, name="no.")  # figures name them by it
     return found
 
 
@@ -50,19 +51,23 @@ def neighbours() -> pd.DataFrame:
 def as_text(rows: pd.DataFrame) -> pd.DataFrame:
     """Every cell as a table shows it; what is not known is empty."""
     shown = rows[list(WORDS[:4])].copy()
+    shown.insert(0, "no.", [str(number) for number in rows.index])
     for metric in (METRICS[key] for key in COLUMNS if key in METRICS):
         shown[metric.short] = ["" if pd.isna(value) else f"{value:.{metric.digits}f}" for value in rows[metric.key]]
     found: pd.DataFrame = shown.assign(note=rows["note"], source=rows["source"])
     return found
 
 
+def named(model: str, method: str, setting: str) -> str:
+    return " ".join(filter(None, (model, method, setting)))
+
+
 def lines(rows: pd.DataFrame) -> list[str]:
     """A sentence for each, for a terminal."""
     found = [f"{CAVEAT[0].upper()}{CAVEAT[1:]}:"] if len(rows) else []
     for one in as_text(rows).to_dict("records"):
-        words = " ".join(str(one.pop(key)) for key in ("model", "method", "setting"))
-        note, source = one.pop("note"), one.pop("source")
-        one.pop("task")
-        numbers = ", ".join(f"{name} {value}" for name, value in one.items() if value)
-        found.append(f"  {' '.join(words.split())}: {', '.join(filter(None, (numbers, str(note))))} [{source}]")
+        numbers = [f"{name} {one[name]}" for name in one if name not in (*WORDS, "no.") and one[name]]
+        told = ", ".join(filter(None, [*numbers, one["note"]]))
+        name = named(one["model"], one["method"], one["setting"])
+        found.append(f"  {one['no.']} {name}: {told} [{one['source']}]")
     return found

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from s2d2cli.runs.baseline import AUTOREGRESSIVE
 from s2d2cli.runs.metrics import ACCURACY, SPEEDUP, Metric
+from s2d2cli.runs.palette import visible
 from s2d2cli.runs.report import Report, Table
 from s2d2cli.runs.samples import DRAWS, ROBUST
 from s2d2cli.runs.tables import plain_grid
@@ -113,14 +114,14 @@ def terminal(table: Table, axes: Sequence[Metric], width: int) -> Group:
     filled = {column.name: column.cells(table.rows) for column in shown}
     while breadth(shown, filled) > width and any(column.spare for column in shown):
         shown.remove(max(shown, key=lambda column: column.spare))
-    title = Text(table.title, style="bold")
+    title = Text(visible(table.title), style="bold")
     if breadth(shown, filled) > width:
         return Group(title, *blocks(table, axes))
     grid = plain_grid()
     for column in shown:
         grid.add_column(column.name, justify="right" if column.right else "left", no_wrap=True)
     for cells in zip(*(filled[column.name] for column in shown), strict=True):
-        grid.add_row(*map(escape, cells))
+        grid.add_row(*(escape(visible(cell)) for cell in cells))
     return Group(title, grid)
 
 
@@ -134,7 +135,11 @@ def blocks(table: Table, axes: Sequence[Metric]) -> list[Text]:
     filled = [(column.name, column.cells(table.rows)) for column in shown]
     heads = zip(table.rows["decoder"], table.rows["varied"], strict=True)
     return [
-        Text("\n".join([f"{name} {words}", *(f"  {key} {cells[i].strip()}" for key, cells in filled if cells[i])]))
+        Text(
+            visible(
+                "\n".join([f"{name} {words}", *(f"  {key} {cells[i].strip()}" for key, cells in filled if cells[i])])
+            )
+        )
         for i, (name, words) in enumerate(heads)
     ]
 

@@ -165,7 +165,14 @@ def test_a_click_opens_the_settings(chromium, report_page):
     chromium.open(report_page)
     chromium.click(f"{FIRST} tbody tr")
     told = chromium.run("return document.querySelector('.opened').innerText")
-    for words in ("decode.block_length\n8", "seconds prefill", "answers of 17 to 32 tokens", "batch_size", "warm_up"):
+    for words in (
+        "decode.block_length\n8",
+        "seconds prefill",
+        "answers of 17 to 32 tokens",
+        "batch_size",
+        "warm_up",
+        "s2d2 compare",
+    ):
         assert words in told
     chromium.click(f"{FIRST} tbody tr")
     assert chromium.run("return document.querySelector('.opened')") is None
@@ -178,7 +185,10 @@ def test_intervals_and_published_rows_can_be_left_out(chromium, report_page):
         "return document.querySelectorAll('g.published').length",
     )
     assert chromium.run(bars) >= 2 and chromium.run(beside) >= 5
-    assert "SDAR-8B dynamic block=4" in chromium.run("return document.querySelector('svg[role=img]').textContent")
+    chromium.hover("g.published path")
+    told = chromium.run("return document.getElementById('tip').innerText").splitlines()
+    assert told[0] == "SDAR-8B ar block=1" and told[1].startswith("published, not measured here")
+    assert told[2:] == ["accuracy 0.893", "speed-up 1.00", "Han et al. 2026, arXiv 2603.25702"]
     chromium.click("#bars")
     chromium.click("#published")
     assert chromium.run(bars) == 0 and chromium.run(beside) == 0

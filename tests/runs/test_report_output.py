@@ -88,6 +88,36 @@ def test_sketch_fits_or_is_not_drawn(results):
     assert last == "a s2d2 always, b autoregressive, c dynamic; capital: on the front"
 
 
+def test_a_name_does_not_command_the_terminal(tmp_path, s2d2):
+    sampled(
+        tmp_path / "results",
+        rights(0.9),
+        2.0,
+        20,
+        config__model__name="a\x1b[2Jb",
+        config__router__kind="x\x1b]0;y\x07",
+    )
+    assert s2d2("report") == 0 and "\x1b" not in s2d2.out and "a\u241b[2Jb" in s2d2.out
+
+
+def test_settings_are_shown_without_their_rounding_errors(tmp_path):
+    for threshold in (0.1 + 0.2, 0.5):
+        sampled(tmp_path, rights(0.9), 2.0, 20, "decoder=dynamic", f"unmask.threshold={threshold}")
+    assert set(build(find_runs([tmp_path])).tables[0].rows["varied"]) == {
+        "block=16 threshold=0.3",
+        "block=16 threshold=0.5",
+    }
+
+
+def test_a_long_front_keeps_its_figure_small_and_its_labels_apart(tmp_path):
+    for number in range(30):
+        words = ("decoder=dynamic", f"unmask.threshold={0.5 + number / 100:.2f}")
+        sampled(tmp_path / "r", rights(0.3 + number / 50), 1 + number / 100, 20 + number, *words)
+    files = write(build(find_runs([tmp_path / "r"])), tmp_path / "out")
+    text = files[-1].read_text()
+    assert 10 < text.count("dynamic block 16 threshold") <= 2 * 12 and len(text) < 200_000
+
+
 def test_markdown_and_latex_keep_odd_names_in_their_cells(tmp_path):
     sampled(tmp_path, rights(0.9), 2.0, 20, "decoder=autoregressive", config__model__name=HOSTILE)
     sampled(

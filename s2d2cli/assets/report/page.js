@@ -108,13 +108,16 @@ function point(row, table, key, x, y) {
   return group;
 }
 
+// Published rows that have a number for this axis.
 const placed = (table, key) =>
   table.published.filter((one) => typeof one.values[key] === "number" && one.values.accuracy !== null);
 
 function besideMark(one, x, y) {
-  const name = [one.model, one.method, one.setting].filter(Boolean).join(" ");
-  return make("g", {class: "published"}, make("path", {d: `M${x - 4} ${y - 4}l8 8m0-8l-8 8`}),
-    make("text", {x: x + 7, y: y + 4}, name));
+  const sign = make("path", {d: `M${x - 4} ${y - 4}l8 8m0-8l-8 8`, tabindex: 0, "aria-label": one.name});
+  const numbers = Object.keys(one.values).filter((name) => one.values[name] !== null)
+    .map((name) => `${data.metrics[name].label} ${number(one.values[name], name)}`);
+  tipAt(sign, () => [one.name, data.caveat, ...numbers, one.note, one.source].filter(Boolean).join("\n"));
+  return make("g", {class: "published"}, sign);
 }
 
 function key(table) {
@@ -136,12 +139,10 @@ function tipText(row, axis) {
   return lines.join("\n");
 }
 
-function listen(node, row, axis) {
-  const light = (on) => document.querySelectorAll(`[data-id="${CSS.escape(row.id)}"]`)
-    .forEach((one) => one.classList.toggle("lit", on));
+function tipAt(node, text, light = () => {}) {
   const show = () => {
     const tip = at("tip"), box = node.getBoundingClientRect();
-    tip.textContent = tipText(row, axis);
+    tip.textContent = text();
     tip.hidden = false;
     const left = Math.min(box.right + 10, innerWidth - tip.offsetWidth - 8);
     tip.style.left = `${Math.max(8, left)}px`;
@@ -151,6 +152,11 @@ function listen(node, row, axis) {
   const hide = () => { at("tip").hidden = true; light(false); };
   for (const event of ["pointerenter", "focus"]) node.addEventListener(event, show);
   for (const event of ["pointerleave", "blur"]) node.addEventListener(event, hide);
+}
+
+function listen(node, row, axis) {
+  tipAt(node, () => tipText(row, axis), (on) => document.querySelectorAll(`[data-id="${CSS.escape(row.id)}"]`)
+    .forEach((one) => one.classList.toggle("lit", on)));
   node.addEventListener("click", () => open(row));
 }
 
@@ -241,9 +247,9 @@ function besideTable(table) {
   const words = ["model", "method", "setting"], after = ["note", "source"];
   const cell = (text, tag = "td") => make(tag, {}, text);
   const head = make("tr", {}, ...words.map((name) => cell(name, "th")),
-    ...keys.map((name) => cell(data.metrics[name]?.label ?? name, "th")), ...after.map((name) => cell(name, "th")));
+    ...keys.map((name) => cell(data.metrics[name].label, "th")), ...after.map((name) => cell(name, "th")));
   const lines = table.published.map((one) => make("tr", {}, ...words.map((name) => cell(one[name])),
-    ...keys.map((name) => cell(one.values[name] === null ? "" : String(one.values[name]))),
+    ...keys.map((name) => cell(one.values[name] === null ? "" : number(one.values[name], name))),
     ...after.map((name) => cell(one[name]))));
   return [make("h3", {}, data.caveat), make("div", {class: "scroll"},
     make("table", {class: "published"}, make("thead", {}, head), make("tbody", {}, ...lines)))];
