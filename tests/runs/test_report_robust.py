@@ -39,6 +39,8 @@ def test_a_clear_front_is_robust_and_a_close_one_is_not(tmp_path):
     assert rows["front_tokens_per_s"].all()
     assert rows.loc["autoregressive", "share_tokens_per_s"] == 1 == rows.loc["dynamic", "share_tokens_per_s"]
     assert 0.5 < rows.loc["s2d2 always", "share_tokens_per_s"] < 0.8
+    again = only(tmp_path)
+    assert again["share_tokens_per_s"].tolist() == rows["share_tokens_per_s"].tolist()
     assert mark(rows.loc["dynamic"], METRICS["tokens_per_s"]) == "*"
     assert mark(rows.loc["s2d2 always"], METRICS["tokens_per_s"]).startswith("~6")
 
@@ -61,6 +63,7 @@ def test_every_metric_has_its_direction(tmp_path):
         assert rows.loc["s2d2 always", f"front_{metric.key}"], metric.key
         if metric.key not in ("rows_per_forward", "peak_gib"):  # those are equal
             assert not rows.loc["autoregressive", f"front_{metric.key}"], metric.key
+            assert rows[f"share_{metric.key}"].to_dict() == {"autoregressive": 0, "s2d2 always": 1}, metric.key
     s2d2 = rows.loc["s2d2 always"]
     assert s2d2["rows_per_forward"] == 4 and s2d2["peak_gib"] == 1 and s2d2["latency_p50_s"] == pytest.approx(3.95)
     assert s2d2["forwards_per_token"] == pytest.approx(1 / s2d2["tokens_per_forward"])
@@ -109,6 +112,7 @@ def test_another_measure_is_compared_by_that_measure(tmp_path):
 def test_the_baseline_is_the_honest_one(tmp_path):
     """Twice the forwards, for a pass that only writes the cache, makes a baseline slow and a speed-up large."""
     sampled(tmp_path, rights(0.8), 4.0, 40, AR, "decode.commit=separate")
+    assert only(tmp_path)["baseline"].isna().all()
     honest = sampled(tmp_path, rights(0.8), 2.0, 20, AR)
     sampled(tmp_path, rights(0.8), 1.0, 10, DYNAMIC)
     rows = only(tmp_path)
