@@ -194,6 +194,23 @@ def surroundings(choices: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return dotted_keys(node), {group: kind for group, kind in kinds.items() if kind}
 
 
+def keys_under(choices: Sequence[str]) -> list[str]:
+    """Every dotted key there is under these group choices; none when they do not go together."""
+    with hydra_session():
+        return surroundings(choices)[0]
+
+
+def is_whole(key: str, choices: Sequence[str]) -> bool:
+    """Whether `key`, under these group choices, takes integers only."""
+    with hydra_session():
+        node = deepcopy(chosen(tuple(choices), user_folders()))
+        try:
+            OmegaConf.update(node, key, 0.5)
+        except HYDRA_ERRORS:
+            return True
+    return False
+
+
 def top_level_keys() -> list[str]:
     """The first words that an override can begin with."""
     return [*(f.name for f in fields(RunConfig)), "experiment"]

@@ -10,14 +10,14 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import (
@@ -113,7 +113,7 @@ def axes(overrides: Iterable[str]) -> Words:
         if not parsed.is_discrete_sweep():
             raise ConfigError(
                 f"{override!r} is a continuous range, and a grid needs single values: give them or "
-                f"range(start,stop,step), or let --search choose from the range"
+                f"range(start,stop,step), or let `s2d2 search` choose from the range"
             )
         if getattr(parsed.value(), "shuffle", False):
             raise ConfigError(f"{override!r} would draw another order each time; give the values in the order you want")
@@ -222,3 +222,33 @@ def leaves(plain: Any, key: str = "") -> Iterator[tuple[str, Any]]:
             yield from leaves(child, key)
     else:
         yield key, plain
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What a search may choose for a key: one of some words, or a number from `low` to `high`."""
+
+    key: str
+    words: tuple[str, ...] = ()
+    low: float = 0
+    high: float = 0
+    step: float | None = None  # None: any number between them
+    log: bool = False
+
+
+def spread(override: str) -> Spread:
+    """The values of an override as something to choose from. A range keeps the order of its numbers; `interval(a,b)` is
+    every number between, `tag(log,interval(a,b))` by orders of magnitude."""
+    parsed = parse(override)
+    key, value = parsed.get_key_element(), parsed.value() if parsed.is_sweep_override() else None
+    if isinstance(value, IntervalSweep):
+        low, high, log = float(value.start or 0), float(value.end or 0), "log" in value.tags
+        if not low < high or (log and low <= 0):
+            need = "0 < low < high" if log else "low < high"
+            raise ConfigError(f"an interval must have {need}, got {override!r}")
+        return Spread(key, low=low, high=high, log=log)
+    words = tuple(dict.fromkeys(axes([override])[key]))
+    if isinstance(value, RangeSweep) and len(words) > 1:
+        numbers = sorted(float(word.partition("=")[2]) for word in words)
+        return Spread(key, low=numbers[0], high=numbers[-1], step=tidy(numbers[1] - numbers[0]))
+    return Spread(key, words)

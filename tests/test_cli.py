@@ -710,3 +710,9 @@ def test_one_of_a_list_with_its_settings(s2d2, tmp_path):
 def test_a_list_that_is_none(s2d2):
     assert s2d2("list", "router") == 2 and "did you mean 'routers'?" in s2d2.err
     assert s2d2("list", "routers", "hysterisis") == 2 and "did you mean 'hysteresis'?" in s2d2.err
+
+
+def test_a_search_without_optuna_says_how_to_get_it(s2d2, monkeypatch):
+    monkeypatch.setattr("s2d2cli.cli.search.find_spec", lambda name: None)
+    assert s2d2("search", "router.tau_span=1,2") == 4
+    assert s2d2.err == "error: s2d2 search needs a package that is not installed: pip install 's2d2[search]'\n"

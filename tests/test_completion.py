@@ -58,6 +58,8 @@ CASES = {
     "eval --check": ["--check-verifier "],
     "sweep pa": ["parade ", "pareto_tiny "],
     "sweep parade rou": ["router="],
+    "search pa": ["parade ", "pareto_tiny "],
+    "search parade rou": ["router="],
     "report r": ["results/"],
     "report results/": ["results/sweeps/", "results/tiny-one "],
     "score results/ti": ["results/tiny-one "],

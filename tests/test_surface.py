@@ -19,6 +19,7 @@ OPTIONS = {
     "eval": f"{EVERYDAY} --allow-code-execution --check-verifier --config --json --print-config --trace",
     "sweep": f"""{EVERYDAY} --allow-code-execution --break-claims --dry-run --fail-fast --launcher --max-attempts
     --max-points --no-retry-failed --out --print-config --retry-failed --shard --strict-code --worker --workers""",
+    "search": f"""{EVERYDAY} --allow-code-execution --dry-run --limits --objective --out --trials --worker --workers""",
     "status": "--json",
     "arness": f"{EVERYDAY} --config --json --k --out --print-config",
     "report": "--baseline --fail-under --json --measure --out --published --strict-code --trace --x",

@@ -19,7 +19,20 @@ from typing import Annotated
 import typer
 
 import s2d2cli
-from s2d2cli.cli import again, arness, compare, completion, doctor, evaluate, generate, listing, report, status, sweep
+from s2d2cli.cli import (
+    again,
+    arness,
+    compare,
+    completion,
+    doctor,
+    evaluate,
+    generate,
+    listing,
+    report,
+    search,
+    status,
+    sweep,
+)
 from s2d2cli.errors import MissingExtraError, S2D2Error
 
 app = typer.Typer(
@@ -34,6 +47,7 @@ COMMANDS = (
     generate.generate,
     evaluate.eval_,
     sweep.sweep,
+    search.search,
     status.status,
     arness.arness,
     report.report,

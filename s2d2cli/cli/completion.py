@@ -20,7 +20,7 @@ from s2d2cli.errors import ConfigError
 if TYPE_CHECKING:
     from typer.core import TyperCommand
 
-SETTING_COMMANDS = ("generate", "eval", "sweep", "arness")
+SETTING_COMMANDS = ("generate", "eval", "sweep", "search", "arness")
 FOLDER_COMMANDS = ("report", "compare", "score", "reproduce", "arness", "status")
 ANYWHERE = ("--quiet", "--verbose", "--no-color", "--debug")
 VALUES = {
@@ -148,7 +148,7 @@ def of_word(name: str, words: Sequence[str], last: str) -> list[str]:
         return begins(last, [f"{shell} " for shell in SCRIPTS])
     if name in FOLDER_COMMANDS:
         answers += folders(last)
-    if name == "sweep" and not plain:
+    if name in ("sweep", "search") and not plain:
         answers += begins(last, [f"{sweep} " for sweep in files("sweeps")])
     return answers + (of_setting(words, last) if name in SETTING_COMMANDS else [])
 

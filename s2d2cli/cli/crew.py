@@ -127,7 +127,8 @@ def elsewhere(folder: SweepFolder, count: int, how: How, start: Start) -> Iterat
         )
     if how.launcher != "local":
         return jobs(folder, how.launcher, count, start.allow_code_execution, start.launcher_words)
-    return Crew(folder, count, ["--allow-code-execution"] if start.allow_code_execution else [], gpus).run()
+    allowed = ["--allow-code-execution"] if start.allow_code_execution else []
+    return Crew(folder.path, count, ["sweep", "--worker", str(folder.path), *allowed], gpus).run()
 
 
 def leave(watch: Watch, interrupted: bool) -> None:

@@ -61,15 +61,10 @@ def sweep(
 
 def understand(everyday: Everyday, words: Sequence[str]) -> tuple[list[str], Settings, SweepFile | None]:
     """The sweep file, named or, when nothing typed is an axis, the router's own; and the settings beside it."""
-    from s2d2cli.errors import ConfigError
-    from s2d2cli.runs.grid import default_file, find, has_axis
+    from s2d2cli.runs.grid import default_file, has_axis
 
-    files = [word for word in words if "=" not in word and not word.startswith("~")]
-    if len(files) > 1:
-        raise ConfigError(f"one sweep file at a time; got {' and '.join(files)}")
-    chosen = settings(everyday, [word for word in words if word not in files])
-    if files:
-        file = find(files[0])
+    file, chosen = file_and_settings(everyday, words)
+    if file is not None:
         return [file.name], chosen, file
     if has_axis(chosen.overrides):
         return [], chosen, None
@@ -77,6 +72,18 @@ def understand(everyday: Everyday, words: Sequence[str]) -> tuple[list[str], Set
     file = default_file(routers[-1] if routers else None)
     typer.echo(f"No setting has several values, so this runs the grid of sweeps/{file.name}.yaml.", err=True)
     return [file.name], chosen, file
+
+
+def file_and_settings(everyday: Everyday, words: Sequence[str]) -> tuple[SweepFile | None, Settings]:
+    """A word that is no setting names a sweep file."""
+    from s2d2cli.errors import ConfigError
+    from s2d2cli.runs.grid import find
+
+    files = [word for word in words if "=" not in word and not word.startswith("~")]
+    if len(files) > 1:
+        raise ConfigError(f"one sweep file at a time; got {' and '.join(files)}")
+    chosen = settings(everyday, [word for word in words if word not in files])
+    return find(files[0]) if files else None, chosen
 
 
 def words_of(point: Point) -> str:

@@ -25,9 +25,9 @@ POLL_S = 0.3
 class Crew:
     """Worker processes on this machine; one that is killed is replaced."""
 
-    sweep: SweepFolder
+    folder: Path  # of the sweep or search, with logs/ in it
     count: int
-    words: Sequence[str]  # of the command line behind `--worker FOLDER`
+    words: Sequence[str]  # of the command line behind `s2d2`
     gpus: Sequence[str] = ()
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     killed: int = 0
@@ -49,8 +49,8 @@ class Crew:
 
     def start(self, index: int) -> subprocess.Popen[bytes]:
         """In a session of its own, so that Ctrl-C reaches the driver alone, which passes it on once."""
-        command = [sys.executable, "-m", "s2d2cli", "sweep", "--worker", str(self.sweep.path), *self.words]
-        with (self.sweep.path / "logs" / f"worker-{index}.log").open("ab") as log:
+        command = [sys.executable, "-m", "s2d2cli", *self.words]
+        with (self.folder / "logs" / f"worker-{index}.log").open("ab") as log:
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

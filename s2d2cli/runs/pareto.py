@@ -57,3 +57,15 @@ def staircase(x: ArrayLike, y: ArrayLike, mask: ArrayLike, larger: bool = True) 
         line += [(before[0], after[1]) if larger else (after[0], before[1]), after]
     line.append((last[0], lowest) if larger else (right, last[1]))
     return np.array(line)[:, 0], np.array(line)[:, 1]
+
+
+def hypervolume(a: ArrayLike, b: ArrayLike, reference: tuple[float, float] = (0.0, 0.0)) -> float:
+    """The area that these points dominate above the reference; both are better when larger. Rows with a NaN count for
+    nothing."""
+    pairs = np.column_stack([np.asarray(a, dtype=float), np.asarray(b, dtype=float)]) - np.asarray(reference)
+    above = pairs[(pairs > 0).all(axis=1)]
+    area, reached = 0.0, 0.0
+    for width, height in above[np.lexsort((-above[:, 1], -above[:, 0]))]:  # from the right; each adds what is higher
+        area += width * max(0.0, height - reached)
+        reached = max(reached, height)
+    return float(area)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2d2cli.runs.pareto import front, front_share, staircase
+from s2d2cli.runs.pareto import front, front_share, hypervolume, staircase
 
 NAN = float("nan")
 
@@ -74,3 +74,17 @@ def test_share_of_draws_counts_fronts(drawn):
 def test_a_row_with_a_gap_has_no_share_and_beats_nobody():
     shares = front_share(np.array([[1.0, 0.5]]), np.array([[NAN, 0.5]]))
     assert np.isnan(shares[0]) and shares[1] == 1
+
+
+def test_hypervolume_is_the_area_under_the_steps():
+    assert hypervolume([1.0], [2.0]) == 2.0
+    assert hypervolume([1.0, 3.0, 2.0], [3.0, 1.0, 2.0]) == 1 + 2 + 3
+    assert hypervolume([1.0, 3.0, 1.0], [3.0, 1.0, 1.0]) == hypervolume([3.0, 1.0, 1.0], [1.0, 3.0, 3.0]) == 5
+    assert hypervolume([2.0, NAN, 0.5], [2.0, 9.0, 9.0], (1.0, 1.0)) == 1.0
+    assert hypervolume([], []) == 0.0
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=12))
+def test_hypervolume_counts_the_unit_squares_below_a_point(points):
+    squares = {(x, y) for a, b in points for x in range(a) for y in range(b)}
+    assert hypervolume([a for a, _ in points], [b for _, b in points]) == len(squares)
