@@ -280,6 +280,9 @@ def validate(config: RunConfig) -> None:
         check = getattr(getattr(config, group), "validate", None)
         if check is not None:
             check()
+        fits = getattr(getattr(config, group), "check_run", None)
+        if fits is not None:
+            fits(config)
     require(
         config.repeats == 1 or "seed" not in without_effect(config),
         f"repeats={config.repeats} needs a decoder that draws at random, and this one gives the same answer each time; "

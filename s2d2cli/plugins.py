@@ -36,7 +36,7 @@ NEEDED = {  # the groups of strategies, and what a class of each must have
     "unmask": ("select",),
     "router": ("start", "decide", "observe", "keep", "enter"),
     "estimator": ("accept_prob",),
-    "verifier": ("verify",),
+    "verifier": ("verify", "drafter", "positions", "grid", "scratch"),
     "task": ("prepare", "samples", "score", "version"),
 }
 

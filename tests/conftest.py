@@ -9,7 +9,6 @@ import torch
 
 from s2d2cli.config import DecodeConfig, ModelConfig, RunConfig
 from s2d2cli.decode import Decoder
-from s2d2cli.decode.drafters import SelfDrafter
 from s2d2cli.decode.estimators import Entropy
 from s2d2cli.decode.routers import Always, Never
 from s2d2cli.decode.unmask import LowConfidenceDynamic
@@ -35,7 +34,7 @@ def make_decoder(router=None, unmask=None, verifier=None, estimator=None, **sett
         decode.denoising_steps = decode.block_length
     return Decoder(
         settings=decode,
-        drafter=SelfDrafter(),
+        drafter=(verifier or SelfVerifier()).drafter(),
         estimator=estimator or Entropy(),
         router=router or Never(),
         verifier=verifier or SelfVerifier(),

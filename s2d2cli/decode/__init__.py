@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from s2d2cli.config import DecodeConfig, RunConfig
-from s2d2cli.decode.drafters import SelfDrafter
+from s2d2cli.decode import single as single
+from s2d2cli.decode.drafters import Drafter
 from s2d2cli.decode.estimators import AcceptanceEstimator
 from s2d2cli.decode.meter import Cost
 from s2d2cli.decode.observe import Observer, StepLog
@@ -27,7 +28,7 @@ class Decoder:
     """The stages of the loop and the settings they share."""
 
     settings: DecodeConfig
-    drafter: SelfDrafter
+    drafter: Drafter
     estimator: AcceptanceEstimator
     router: Router
     verifier: Verifier
@@ -36,8 +37,10 @@ class Decoder:
 
     @property
     def denoising_steps(self) -> int:
-        assert self.settings.denoising_steps is not None
-        return self.settings.denoising_steps
+        """At most so many steps per block; where a verdict always decides something, that is enough."""
+        assert self.settings.denoising_steps is not None and self.settings.block_length is not None
+        positions = self.verifier.positions(self.settings.block_length)
+        return self.settings.denoising_steps if positions == self.settings.block_length else positions
 
     def confidence_line(self, asker: str, own: float | None = None) -> float:
         """Above which confidence a mask counts as confident: the asker's own number, else the unmask rule's."""
@@ -112,7 +115,7 @@ def build_decoder(config: RunConfig) -> Decoder:
     """The decoder that `config` describes; its strategies are the config's own instances."""
     return Decoder(
         settings=config.decode,
-        drafter=SelfDrafter(),
+        drafter=config.verifier.drafter(),
         estimator=config.estimator,
         router=config.router,
         verifier=config.verifier,

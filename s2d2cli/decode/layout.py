@@ -112,7 +112,7 @@ class Layout:
         slots_BQ = torch.cat([self.scratch + data_BQ, scratch_BS], 1)
         horizon_BQ = torch.cat([data_BQ + 1, masks_BS], 1)
         read_BS = (width + torch.arange(num_masks, device=low_B.device)).expand_as(masks_BS)
-        visible_BQT = self._visible(slots_BQ, horizon_BQ, real_BQ, extent)
+        visible_BQT = self.visible(slots_BQ, horizon_BQ, real_BQ, extent)
         slots_BQ = torch.where(real_BQ, slots_BQ, PADDING_SLOT)
         return ForwardPlan(Kind.VERIFY, tokens_BQ, positions_BQ, slots_BQ, visible_BQT, read_BS)
 
@@ -122,10 +122,10 @@ class Layout:
         """A plan whose rows are canvas tokens at their own slots."""
         positions_BQ, real_BQ = rows
         slots_BQ = torch.where(real_BQ, self.scratch + positions_BQ, PADDING_SLOT)
-        visible_BQT = self._visible(slots_BQ, self.horizon_BQ(positions_BQ, state), real_BQ, extent)
+        visible_BQT = self.visible(slots_BQ, self.horizon_BQ(positions_BQ, state), real_BQ, extent)
         return ForwardPlan(kind, take(state.canvas_BT, positions_BQ), positions_BQ, slots_BQ, visible_BQT, read_BR)
 
-    def _visible(self, slots_BQ: Tensor, horizon_BQ: Tensor, real_BQ: Tensor, extent: int) -> Tensor:
+    def visible(self, slots_BQ: Tensor, horizon_BQ: Tensor, real_BQ: Tensor, extent: int) -> Tensor:
         """Real rows see the positions below their horizon and themselves; padding rows see the padding slot."""
         num_slots = self.scratch + min(-(-extent // EXTENT_STEP) * EXTENT_STEP, self.positions)
         slot_T = torch.arange(num_slots, device=slots_BQ.device)

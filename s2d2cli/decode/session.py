@@ -54,15 +54,18 @@ class Session:
         self.finished: dict[int, Generation] = {}
         assert settings.block_length is not None and settings.max_new_tokens is not None
         longest = max(len(request.prompt_ids) for request in requests) + settings.max_new_tokens
-        length = settings.block_length
+        length = decoder.verifier.positions(settings.block_length)
         num_positions = (-(-longest // length) + 1) * length  # one spare block for rows that are done
         self.state = idle_state(len(self.live), num_positions, length, model)
-        self.layout = Layout(settings.context, settings.commit == "pending", 1 + length, num_positions)
+        self.state.grid = decoder.verifier.grid(settings.block_length)
+        scratch = decoder.verifier.scratch(length)
+        self.layout = Layout(settings.context, settings.commit == "pending", scratch, num_positions)
         self.cache = model.new_cache(len(self.live), num_positions, self.layout.scratch)
         self.sampler = Sampler(settings.temperature, settings.top_k, settings.top_p)
         self.uniforms = uniforms or SampleStreams.empty(decoder.seed, len(self.live), model.device)
         self.stop_S = torch.tensor(model.stop_ids, dtype=torch.long, device=model.device)
         self.meter = Meter(model.device)
+        decoder.drafter.start(self)
         decoder.router.start(self)
 
     @torch.inference_mode()
@@ -79,6 +82,7 @@ class Session:
         commit = reveal(decoder.unmask, draft, verdict.commit, quota_B(state, draft, decoder.denoising_steps))
         self.observer.observe(self, draft, verdict, commit)
         state.write(commit)
+        decoder.drafter.advance(verdict)
         decoder.router.observe(verdict.verified_B, commit.mask_BL.sum(1), state)
         state.verified_B += verdict.verified_B
         self.finish_blocks()
@@ -119,6 +123,7 @@ class Session:
         self.encode(Kind.PREFILL, state, self.cache.window(index_R), state.active_B)
         self.state.put(index_R, state)
         self.uniforms.enter(index_R, [request.sample_id for request in requests])
+        self.decoder.drafter.enter(index_R)
         self.decoder.router.enter(index_R)
         for row, number in zip(rows, numbers, strict=True):
             self.live[row] = number
@@ -138,16 +143,22 @@ class Session:
         self.meter.forward(plan, rows_B, self.state.forwards_BK)
         return self.model.forward(plan, self.cache)
 
+    def hidden(self, plan: ForwardPlan, rows_B: Tensor) -> Tensor:
+        """The same without the last step from hidden states to logits."""
+        self.meter.forward(plan, rows_B, self.state.forwards_BK)
+        return self.model.hidden(plan, self.cache)
+
     def finish_blocks(self) -> None:
         """Rows that stopped or reached their length are done; the others move on when their block is full."""
         state = self.state
         first_masked_B = state.first_masked_B
-        full_B = state.active_B & (first_masked_B == state.block_end_B)
+        moved_B = first_masked_B // state.grid * state.grid
+        full_B = state.active_B & (moved_B > state.start_B)
         stopped_B = self.stop_position_B() < first_masked_B
         done_B = state.active_B & (stopped_B | (first_masked_B >= state.end_B))
         if not self.layout.pending:  # the published code looks for stop tokens in finished blocks only
             done_B &= full_B
-        state.start_B = torch.where(full_B, state.block_end_B, state.start_B)
+        state.start_B = torch.where(full_B, moved_B, state.start_B)
         state.block_step_B = torch.where(full_B, 0, state.block_step_B)
         if not self.layout.pending:
             self.meter.lap(OTHER)
@@ -187,6 +198,7 @@ class Session:
         self.state = self.state.rows(index_R)
         self.cache = self.cache.rows(index_R)
         self.uniforms = self.uniforms.rows(index_R)
+        self.decoder.drafter.keep(index_R)
         self.decoder.router.keep(index_R)
 
     def generations(self, rows: list[int]) -> list[Generation]:
@@ -220,5 +232,6 @@ def idle_state(rows: int, num_positions: int, length: int, model: ModelAdapter) 
         forwards_BK=torch.zeros(rows, len(KINDS), dtype=torch.long, device=model.device),
         verified_B=zeros_B.clone(),
         block_length=length,
+        grid=length,
         mask_id=model.mask_id,
     )

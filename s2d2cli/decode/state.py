@@ -31,6 +31,7 @@ class Source(IntEnum):
     RESAMPLED = 4  # drafted, rejected and replaced by the verifier
     THRESHOLD = 5  # drafted and kept for its ratio q/p, behind a rejection (verifier.ratio_threshold)
     HIGH_CONFIDENCE = 6  # drafted and kept for its confidence in a verified step (verifier.keep_confident)
+    BONUS = 7  # the verifier's own, behind a draft that was accepted whole
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class BlockState:
     canvas_BT: Tensor  # prompt, decided tokens and masks
     prompt_len_B: Tensor
     end_B: Tensor  # prompt length + max_new_tokens
-    start_B: Tensor  # first position of the current block, a multiple of block_length
+    start_B: Tensor  # first position of the current block, a multiple of grid
     encoded_B: Tensor  # positions below have final keys and values in the cache
     active_B: Tensor
     step_B: Tensor  # forwards-with-a-decision this row has made: names its random numbers and its reveal order
@@ -72,7 +73,8 @@ class BlockState:
     source_BT: Tensor  # int8 Source
     forwards_BK: Tensor  # forwards that each row took part in, by kind
     verified_B: Tensor  # steps that were verified
-    block_length: int
+    block_length: int  # positions that are looked at together
+    grid: int  # where blocks may begin: at multiples of this, block_length or 1
     mask_id: int
 
     @property
@@ -111,7 +113,7 @@ class BlockState:
             self.canvas_BT[row, : len(prompt)] = torch.tensor(prompt, device=device)
         self.prompt_len_B = torch.tensor([len(prompt) for prompt in prompts], device=device)
         self.end_B = self.prompt_len_B + new_tokens
-        self.start_B = self.prompt_len_B // self.block_length * self.block_length
+        self.start_B = self.prompt_len_B // self.grid * self.grid
         is_prompt_BT = torch.arange(self.canvas_BT.shape[1], device=device) < self.prompt_len_B[:, None]
         self.source_BT = torch.where(is_prompt_BT, int(Source.PROMPT), int(Source.UNDECIDED)).to(torch.int8)
         self.reveal_step_BT.fill_(-1)
@@ -183,6 +185,8 @@ class Verdict:
     accepted_B: Tensor
     verified_B: Tensor
     window: Window | None = None  # what it looked at; None when no row was checked
+    next_logits_BLV: Tensor | None = None  # a verdict may bring the next draft along: at the positions behind what it
+    next_BL: Tensor | None = None  # decided, where this is True
 
 
 def leading_count(flags_BX: Tensor) -> Tensor:

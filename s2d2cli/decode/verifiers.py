@@ -23,6 +23,7 @@ from s2d2cli.decode.acceptance import (
     ratios,
     resample,
 )
+from s2d2cli.decode.drafters import Drafter, SelfDrafter
 from s2d2cli.decode.sampling import Sampler
 from s2d2cli.decode.state import Commit, DraftStep, Source, Verdict
 
@@ -33,10 +34,38 @@ if TYPE_CHECKING:
 class Verifier(Protocol):
     def verify(self, draft: DraftStep, session: Session, verify_B: Tensor) -> Verdict: ...
 
+    def drafter(self) -> Drafter:
+        """Who drafts for it."""
+
+    def positions(self, block_length: int) -> int:
+        """How many positions a step looks at."""
+
+    def grid(self, block_length: int) -> int:
+        """At multiples of what a block may begin."""
+
+    def scratch(self, positions: int) -> int:
+        """Cache slots for rows that must not last, padding's one included."""
+
+
+class BlockVerifier:
+    """For verifiers that look at one block at a time, drafted by a forward of its own."""
+
+    def drafter(self) -> Drafter:
+        return SelfDrafter()
+
+    def positions(self, block_length: int) -> int:
+        return block_length
+
+    def grid(self, block_length: int) -> int:
+        return block_length
+
+    def scratch(self, positions: int) -> int:
+        return 1 + positions
+
 
 @register("verifier", "self")
 @dataclass
-class SelfVerifier:
+class SelfVerifier(BlockVerifier):
     """The model itself at block length one (S2D2, Han et al. 2026).
 
     `acceptance=lossless`: greedy accepts exactly the verifier's argmax and replaces by it; sampling accepts with

@@ -58,8 +58,13 @@ class ModelAdapter:
     @torch.inference_mode()
     def forward(self, plan: ForwardPlan, cache: KVCache) -> Tensor:
         """Run one pass. Returns logits_BRV in the model's dtype, -inf for tokens that are never offered."""
+        return self.logits(self.hidden(plan, cache), plan.read_BR)
+
+    @torch.inference_mode()
+    def hidden(self, plan: ForwardPlan, cache: KVCache) -> Tensor:
+        """Run one pass as far as its last hidden states, (B, Q, H), so that it is known later which logits are due."""
         cache.aim(plan.slots_BQ, plan.visible_BQT.shape[-1])
-        hidden_BQH = self.network.model(
+        hidden_BQH: Tensor = self.network.model(
             input_ids=plan.tokens_BQ,
             position_ids=plan.positions_BQ,
             # a mapping goes past transformers' own mask building; a bool mask means "may attend"
@@ -67,7 +72,12 @@ class ModelAdapter:
             use_cache=True,
             **{self._cache_argument: cache},
         ).last_hidden_state
-        index_BR1 = plan.read_BR[..., None].expand(-1, -1, hidden_BQH.shape[-1])
+        return hidden_BQH
+
+    @torch.inference_mode()
+    def logits(self, hidden_BQH: Tensor, read_BR: Tensor) -> Tensor:
+        """Logits at some of the rows, (B, R, V)."""
+        index_BR1 = read_BR[..., None].expand(-1, -1, hidden_BQH.shape[-1])
         logits_BRV: Tensor = self.network.lm_head(hidden_BQH.gather(1, index_BR1))
         logits_BRV[..., self.never_offered] = -torch.inf
         return logits_BRV
