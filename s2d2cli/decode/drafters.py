@@ -28,23 +28,58 @@ class Drafter(Protocol):
     def enter(self, index_R: Tensor) -> None: ...
 
 
-class SelfDrafter:
-    """The model itself, seeing the whole block."""
+class CarriedDrafter:
+    """The draft that the last verdict brought along; where it brought none there is nothing to verify."""
 
-    def start(self, session: Session) -> None: ...
-
-    def advance(self, verdict: Verdict) -> None: ...
-
-    def keep(self, index_R: Tensor) -> None: ...
-
-    def enter(self, index_R: Tensor) -> None: ...
+    def start(self, session: Session) -> None:
+        self.logits_BLV: Tensor | None = None
+        self.carried_BL = torch.zeros_like(session.state.masked_BL)
 
     def draft(self, session: Session) -> DraftStep:
-        state, sampler = session.state, session.sampler
-        plan = session.layout.draft(state)
-        logits_BLV = session.forward(plan, state.active_B)
-        state.encoded_B = torch.where(state.active_B, session.layout.settled_B(state), state.encoded_B)
-        uniform_BL = None if sampler.greedy else session.uniforms.draft(state)
+        carried_BL = self.carried_BL & session.state.active_B[:, None]
+        return self.proposal(session, self.carried_logits(session), carried_BL)
+
+    def carried_logits(self, session: Session) -> Tensor:
+        if self.logits_BLV is None:
+            size, model = session.model.vocabulary.size, session.model
+            self.logits_BLV = torch.zeros(*self.carried_BL.shape, size, dtype=model.dtype, device=model.device)
+        return self.logits_BLV
+
+    def proposal(self, session: Session, logits_BLV: Tensor, masked_BL: Tensor) -> DraftStep:
+        sampler = session.sampler
+        uniform_BL = None if sampler.greedy else session.uniforms.draft(session.state)
         tokens_BL, confidence_BL = sampler.draw(logits_BLV, uniform_BL)
-        estimator = session.decoder.estimator
-        return DraftStep(tokens_BL, confidence_BL, logits_BLV, state.masked_BL, sampler, estimator)
+        return DraftStep(tokens_BL, confidence_BL, logits_BLV, masked_BL, sampler, session.decoder.estimator)
+
+    def advance(self, verdict: Verdict) -> None:
+        if verdict.next_BL is None:
+            self.carried_BL = torch.zeros_like(self.carried_BL)
+        else:
+            self.logits_BLV, self.carried_BL = verdict.next_logits_BLV, verdict.next_BL
+
+    def keep(self, index_R: Tensor) -> None:
+        self.carried_BL = self.carried_BL[index_R]
+        self.logits_BLV = None if self.logits_BLV is None else self.logits_BLV[index_R]
+
+    def enter(self, index_R: Tensor) -> None:
+        self.carried_BL[index_R] = False
+
+
+class SelfDrafter(CarriedDrafter):
+    """The model itself, seeing the whole block: a forward for the rows that have no draft yet."""
+
+    def draft(self, session: Session) -> DraftStep:
+        state = session.state
+        rows_B = state.active_B & ~self.carried_BL.any(1)
+        found = session.layout.draft(state, rows_B)
+        if found is None:
+            return super().draft(session)
+        plan, place_BR = found
+        logits_BRV = session.forward(plan, rows_B)
+        state.encoded_B = torch.where(rows_B, session.layout.settled_B(state), state.encoded_B)
+        index_BRV = place_BR[..., None].expand_as(logits_BRV)
+        empty_BLV = logits_BRV.new_zeros(*state.masked_BL.shape, logits_BRV.shape[-1])
+        logits_BLV = empty_BLV.scatter(1, index_BRV, logits_BRV)
+        if self.logits_BLV is not None:
+            logits_BLV = torch.where(rows_B[:, None, None], logits_BLV, self.logits_BLV)
+        return self.proposal(session, logits_BLV, state.masked_BL)

@@ -37,6 +37,15 @@ EXTENT_STEP = 32  # the visible part of the cache grows in steps, so that shapes
 
 
 @dataclass(frozen=True)
+class VerifyPlan:
+    """A verification, and where the next block's masks stand in it for the rows that carry them."""
+
+    plan: ForwardPlan
+    ahead_B: Tensor
+    ahead_BN: Tensor  # N is the block length, or 0 when no row carries them
+
+
+@dataclass(frozen=True)
 class Layout:
     """The session's answers to "who sees whom" and "what may be encoded now"."""
 
@@ -61,14 +70,21 @@ class Layout:
             causal_BQ |= in_block_BQ & (positions_BQ < state.first_masked_B[:, None])
         return torch.where(causal_BQ, positions_BQ + 1, block_end_BQ)
 
-    def draft(self, state: BlockState) -> ForwardPlan:
-        """[pending tokens | the block as it stands]. Reads the block's L rows. At least one row must be active."""
+    def draft(self, state: BlockState, rows_B: Tensor) -> tuple[ForwardPlan, Tensor] | None:
+        """[pending tokens | the block as it stands] for some of the rows; None when there are none.
+
+        Reads the masks alone: also returns their places in the block, (B, R), rows with fewer filled up with others.
+        """
         low_B = state.encoded_B
-        high_B = torch.where(state.active_B, state.block_end_B, low_B)
-        width, extent = host_ints((high_B - low_B).max(), high_B.max())
+        high_B = torch.where(rows_B, state.block_end_B, low_B)
+        masked_BL = state.masked_BL & rows_B[:, None]
+        width, extent, num_read = host_ints((high_B - low_B).max(), high_B.max(), masked_BL.sum(1).max())
+        if width == 0:
+            return None
         positions_BQ, real_BQ = rows_between(low_B, high_B, width)
-        read_BL = (state.positions_BL - low_B[:, None]).clamp(0, width - 1)
-        return self._assemble(Kind.DRAFT, state, (positions_BQ, real_BQ), read_BL, extent)
+        place_BR = (~masked_BL).long().argsort(dim=1, stable=True)[:, :num_read]
+        read_BR = (state.start_B[:, None] + place_BR - low_B[:, None]).clamp(0, width - 1)
+        return self._assemble(Kind.DRAFT, state, (positions_BQ, real_BQ), read_BR, extent), place_BR
 
     def encode(self, kind: Kind, state: BlockState, rows_B: Tensor) -> ForwardPlan | None:
         """Only the tokens that are settled but not encoded (prefill and separate commits); None when there are none."""
@@ -80,7 +96,7 @@ class Layout:
         nothing_B0 = torch.zeros(len(low_B), 0, dtype=torch.long, device=low_B.device)
         return self._assemble(kind, state, rows_between(low_B, high_B, width), nothing_B0, extent)
 
-    def verify(self, state: BlockState, draft: DraftStep, checked_BL: Tensor) -> ForwardPlan | None:
+    def verify(self, state: BlockState, draft: DraftStep, checked_BL: Tensor, ahead: bool) -> VerifyPlan | None:
         """The 2L trick, without the rows nobody reads: [drafted tokens, causal | one mask per window position], where
         the window reaches from the first checked position to the last.
 
@@ -93,28 +109,46 @@ class Layout:
             M1         x     .  . |  x  .  .
             M2         x     x  . |  .  x  .
             M3         x     x  x |  .  .  x
+
+        `ahead` adds the masks of the next block, which see all of this one as drafted (d3 is a row then): should the
+        whole block be accepted, they are the next draft.
         """
         length_B = window_length(checked_BL)
         first_B = state.start_B + checked_BL.long().argmax(1)
-        low_B = state.encoded_B
-        high_B = torch.where(length_B > 0, torch.maximum(first_B + length_B - 1, low_B), low_B)
-        num_masks, width, extent = host_ints(length_B.max(), (high_B - low_B).max(), high_B.max())
+        low_B, end_B = state.encoded_B, state.block_end_B
+        ahead_B = (first_B + length_B == end_B) & (length_B > 0) & (end_B < state.end_B) & ahead
+        high_B = torch.maximum(first_B + length_B - 1 + ahead_B.long(), low_B)
+        high_B = torch.where(length_B > 0, high_B, low_B)
+        num_masks, width, extent, any_ahead = host_ints(
+            length_B.max(), (high_B - low_B).max(), high_B.max(), ahead_B.any().long()
+        )
         if num_masks == 0:
             return None
+        num_ahead = any_ahead * state.block_length
+        data_BQ, data_real_BQ = rows_between(low_B, high_B, width)
+        masks_BS, masks_real_BS = rows_between(first_B, first_B + length_B, num_masks)
+        next_BN, _ = rows_between(end_B, end_B, num_ahead)
+        next_real_BN = ahead_B[:, None].expand_as(next_BN)
         filled_BL = torch.where(draft.masked_BL, draft.tokens_BL, state.tokens_BL)
         filled_BT = state.canvas_BT.scatter(1, state.positions_BL, filled_BL)
-        data_BQ, real_BQ = rows_between(low_B, high_B, width)
-        masks_BS, wanted_BS = rows_between(first_B, first_B + length_B, num_masks)
-        positions_BQ = torch.cat([data_BQ, masks_BS], 1)
-        real_BQ = torch.cat([real_BQ, wanted_BS], 1)
-        tokens_BQ = torch.cat([take(filled_BT, data_BQ), torch.full_like(masks_BS, state.mask_id)], 1)
-        scratch_BS = torch.arange(1, num_masks + 1, device=low_B.device).expand_as(masks_BS)
-        slots_BQ = torch.cat([self.scratch + data_BQ, scratch_BS], 1)
-        horizon_BQ = torch.cat([data_BQ + 1, masks_BS], 1)
-        read_BS = (width + torch.arange(num_masks, device=low_B.device)).expand_as(masks_BS)
+        masks_BM = torch.cat([masks_BS, next_BN], 1)
+        scratch_BM = torch.arange(1, num_masks + num_ahead + 1, device=low_B.device).expand_as(masks_BM)
+        slots_BQ = torch.cat([self.scratch + data_BQ, scratch_BM], 1)
+        real_BQ = torch.cat([data_real_BQ, masks_real_BS, next_real_BN], 1)
+        horizon_BQ = torch.cat([data_BQ + 1, masks_BS, end_B[:, None].expand_as(next_BN)], 1)
         visible_BQT = self.visible(slots_BQ, horizon_BQ, real_BQ, extent)
-        slots_BQ = torch.where(real_BQ, slots_BQ, PADDING_SLOT)
-        return ForwardPlan(Kind.VERIFY, tokens_BQ, positions_BQ, slots_BQ, visible_BQT, read_BS)
+        together_B11 = ahead_B[:, None, None]  # the masks of a block see each other
+        visible_BQT[:, width + num_masks :, 1 + num_masks : 1 + num_masks + num_ahead] |= together_B11
+        rows_M = (width + torch.arange(num_masks + num_ahead, device=low_B.device)).expand_as(masks_BM)
+        plan = ForwardPlan(
+            Kind.VERIFY,
+            torch.cat([take(filled_BT, data_BQ), torch.full_like(masks_BM, state.mask_id)], 1),
+            torch.cat([data_BQ, masks_BM], 1),
+            torch.where(real_BQ, slots_BQ, PADDING_SLOT),
+            visible_BQT,
+            rows_M[:, :num_masks],
+        )
+        return VerifyPlan(plan, ahead_B, rows_M[:, num_masks:])
 
     def _assemble(
         self, kind: Kind, state: BlockState, rows: tuple[Tensor, Tensor], read_BR: Tensor, extent: int

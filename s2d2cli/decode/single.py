@@ -16,6 +16,7 @@ from torch import Tensor
 
 from s2d2cli.config import one_of, register, require
 from s2d2cli.decode.acceptance import Window, pick, ratios, resample
+from s2d2cli.decode.drafters import CarriedDrafter
 from s2d2cli.decode.fan import Fan, lay_out
 from s2d2cli.decode.sampling import Sampler, invert_cdf
 from s2d2cli.decode.state import BlockState, Commit, DraftStep, Source, Verdict, leading_count
@@ -23,33 +24,6 @@ from s2d2cli.decode.state import BlockState, Commit, DraftStep, Source, Verdict,
 if TYPE_CHECKING:
     from s2d2cli.config import RunConfig
     from s2d2cli.decode.session import Session
-
-
-class CarriedDrafter:
-    """The draft that the last verdict brought along; a sample that has just entered has none."""
-
-    def start(self, session: Session) -> None:
-        rows, length = len(session.live), session.state.block_length
-        vocabulary = session.model.vocabulary.size
-        self.logits_BLV = torch.zeros(rows, length, vocabulary, dtype=session.model.dtype, device=session.model.device)
-        self.drafted_BL = torch.zeros(rows, length, dtype=torch.bool, device=session.model.device)
-
-    def draft(self, session: Session) -> DraftStep:
-        state, sampler = session.state, session.sampler
-        uniform_BL = None if sampler.greedy else session.uniforms.draft(state)
-        tokens_BL, confidence_BL = sampler.draw(self.logits_BLV, uniform_BL)
-        drafted_BL = self.drafted_BL & state.active_B[:, None]
-        return DraftStep(tokens_BL, confidence_BL, self.logits_BLV, drafted_BL, sampler, session.decoder.estimator)
-
-    def advance(self, verdict: Verdict) -> None:
-        assert verdict.next_logits_BLV is not None and verdict.next_BL is not None
-        self.logits_BLV, self.drafted_BL = verdict.next_logits_BLV, verdict.next_BL
-
-    def keep(self, index_R: Tensor) -> None:
-        self.logits_BLV, self.drafted_BL = self.logits_BLV[index_R], self.drafted_BL[index_R]
-
-    def enter(self, index_R: Tensor) -> None:
-        self.drafted_BL[index_R] = False
 
 
 @register("verifier", "single")
@@ -122,6 +96,8 @@ class SingleForward:
         end_BK = first_BK + block + 1 if self.form == "sliding" else (first_BK // block + 1) * block
         length_BK = torch.minimum(end_BK, state.end_B[:, None]) - first_BK
         possible_BK = (ahead_K <= draft.masked_BL.sum(1)[:, None]) & state.active_B[:, None]
+        if self.max_rows is not None:  # a draft costs two rows, and should leave as many for what comes after it
+            length_BK = length_BK.clamp(max=1 + (self.max_rows - 2) // 3)
         length_BK = torch.where(possible_BK & (length_BK > 1), length_BK, 0)
         if self.max_rows is None:
             return length_BK
@@ -142,9 +118,7 @@ class SingleForward:
             agrees_BS = uniform_BS < ratios(window, session.sampler, 1.0)
         return leading_count(agrees_BS & checked_BS)
 
-    def commit(
-        self, draft: DraftStep, target_BSV: Tensor, accepted_B: Tensor, fan: Fan, session: Session
-    ) -> Commit:
+    def commit(self, draft: DraftStep, target_BSV: Tensor, accepted_B: Tensor, fan: Fan, session: Session) -> Commit:
         """The accepted drafts, and the verifier's own token behind them."""
         state = session.state
         place_L = torch.arange(state.block_length, device=accepted_B.device)
@@ -157,10 +131,8 @@ class SingleForward:
         commit = commit.add(own_tokens_BL, own_BL & ~bonus_B1, Source.RESAMPLED)
         return commit.add(own_tokens_BL, own_BL & bonus_B1, Source.BONUS)
 
-    def own_token(
-        self, draft: DraftStep, target_BSV: Tensor, accepted_B: Tensor, fan: Fan, session: Session
-    ) -> Tensor:
-        """Greedy: the verifier's argmax. Sampled: from (q - p)+ at the first rejection, from q behind the last draft."""
+    def own_token(self, draft: DraftStep, target_BSV: Tensor, accepted_B: Tensor, fan: Fan, session: Session) -> Tensor:
+        """Greedy: the verifier's argmax. Sampled: from (q - p)+ at the first rejection, from q behind the drafts."""
         place_B1 = accepted_B[:, None]
         target_B1V = pick(target_BSV, place_B1)
         if session.sampler.greedy:

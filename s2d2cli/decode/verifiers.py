@@ -77,6 +77,7 @@ class SelfVerifier(BlockVerifier):
     acceptance: str = "lossless"
     published_temperature: float = 1.0  # acceptance=published: q's temperature under greedy drafts, top-k/p as given
     skip_redundant: bool = True  # no verification of a draft that already saw just what the verifier would see
+    ahead: bool = False  # carry the next block's masks: when the whole block is accepted, they are the next draft
     # ---
     spans: str = "first"  # "all": every masked span in one pass, each conditioned on the drafts left of it
     resample: bool = True  # false: a rejected position stays masked, for the unmask rule or a later step
@@ -102,6 +103,7 @@ class SelfVerifier(BlockVerifier):
         no_ratio = exact and self.ratio_threshold is None
         found = {
             "skip_redundant": decode.context != "causal" and "it is about decode.context=causal",
+            "ahead": not self._carries(decode) and "it needs decode.context=causal and decode.commit=pending",
             "acceptance": not greedy and self.resample and "sampled drafts are accepted alike under both",
             "published_temperature": (not greedy or no_ratio) and "it is about greedy drafts with acceptance=published",
             "tempering": no_ratio and "greedy drafts are accepted exactly, without a ratio",
@@ -115,18 +117,31 @@ class SelfVerifier(BlockVerifier):
             verify_B = verify_B & ~redundant(draft, session)
         span_BL = draft.span_BL & verify_B[:, None]
         seen_BL = draft.masked_BL & verify_B[:, None] if "all" in (self.spans, self.ratio_spans) else span_BL
-        plan = session.layout.verify(state, draft, seen_BL)
-        if plan is None:
+        found = session.layout.verify(state, draft, seen_BL, self.ahead and self._carries(session.decoder.settings))
+        if found is None:
             return Verdict(Commit.nothing(draft.tokens_BL), verify_B.long() * 0, verify_B & False)
         verified_B = seen_BL.any(1)
-        window = cut_window(draft, state.start_B, seen_BL, session.forward(plan, verified_B))
+        hidden_BQH = session.hidden(found.plan, verified_B)
+        window = cut_window(draft, state.start_B, seen_BL, session.model.logits(hidden_BQH, found.plan.read_BR))
         checked_BS = window.checked_BS
         if self.spans == "first":
             checked_BS = checked_BS & span_BL.gather(1, window.index_BS)
         outcome = self._judge(window, checked_BS, session)
         commit = self._commit(draft, window, outcome, session)
-        self._keep_encoded(session, window, outcome)
-        return Verdict(commit, outcome.accepted_BS.sum(1), verified_B, window)
+        self._keep_encoded(session, window, outcome, found.ahead_B)
+        verdict = Verdict(commit, outcome.accepted_BS.sum(1), verified_B, window)
+        if found.ahead_BN.shape[1]:
+            verdict.next_logits_BLV = session.model.logits(hidden_BQH, found.ahead_BN)
+            whole_B = found.ahead_B & (final_run(window, outcome) == window.inside_BS.sum(1))
+            verdict.next_BL = whole_B[:, None].repeat(1, draft.masked_BL.shape[1])
+        return verdict
+
+    def scratch(self, positions: int) -> int:
+        return 1 + (2 if self.ahead else 1) * positions
+
+    def _carries(self, decode: DecodeConfig) -> bool:
+        """Only there a block's data rows are what the next block's masks would see."""
+        return decode.context == "causal" and decode.commit == "pending"
 
     def _exact(self, sampler: Sampler) -> bool:
         return sampler.greedy and self.acceptance == "lossless"
@@ -191,15 +206,17 @@ class SelfVerifier(BlockVerifier):
         )
         return window.tokens_BS.scatter(1, places_BR, tokens_BR)
 
-    def _keep_encoded(self, session: Session, window: Window, outcome: Outcome) -> None:
+    def _keep_encoded(self, session: Session, window: Window, outcome: Outcome, ahead_B: Tensor) -> None:
         """With a causal context the final data rows of this very pass are the cache's final entries.
 
-        The window's last token was no data row, and a replacement never is.
+        The window's last token was a data row only before masks of the next block, and a replacement never is.
         """
         state, layout = session.state, session.layout
         if layout.context == "causal" and layout.pending:
             length_B = window.inside_BS.sum(1)
-            reached_B = window.positions_BS[:, 0] + torch.minimum(final_run(window, outcome), length_B - 1)
+            reached_B = window.positions_BS[:, 0] + torch.minimum(
+                final_run(window, outcome), length_B - 1 + ahead_B.long()
+            )
             state.encoded_B = torch.where(length_B > 0, reached_B, state.encoded_B)
 
 

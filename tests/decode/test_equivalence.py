@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 
@@ -9,8 +10,10 @@ import pytest
 import torch
 
 from s2d2cli.decode import Request
-from s2d2cli.decode.routers import MinSpan
+from s2d2cli.decode.routers import Always, MinSpan
+from s2d2cli.decode.single import SingleForward
 from s2d2cli.decode.unmask import LowConfidenceDynamic, LowConfidenceStatic, Sequential
+from s2d2cli.decode.verifiers import SelfVerifier
 from tests import reference
 from tests.conftest import GOLDEN, make_decoder, s2d2
 
@@ -111,14 +114,79 @@ def sum_forwards(result) -> dict[str, int]:
     return {kind: sum(generation.forwards[kind] for generation in result.generations) for kind in kinds}
 
 
+SPECULATIVE = {
+    "two passes": SelfVerifier(),
+    "two passes, next block ahead": SelfVerifier(ahead=True),
+    "single, aligned": SingleForward(),
+    "single, sliding": SingleForward("sliding"),
+    "single, few rows": SingleForward("sliding", max_rows=14),
+}
+
+
+def speculative(name: str, **settings):
+    return make_decoder(router=Always(), verifier=SPECULATIVE[name], context="causal", **settings)
+
+
+@pytest.mark.parametrize("length", [1, 3, 4, 16])
+@pytest.mark.parametrize("name", SPECULATIVE)
+def test_every_speculative_decoder_is_the_autoregressive_one_when_greedy(golden_model, name, length):
+    expected = [reference.autoregressive(golden_model, prompt, 40) for prompt in PROMPTS]
+    decoder = speculative(name, block_length=length, max_new_tokens=40)
+    found = decoder.generate(golden_model, requests())
+    assert [generation.token_ids for generation in found.generations] == expected
+    assert found.generations == [decoder.generate(golden_model, [request]).generations[0] for request in requests()]
+
+
+def test_the_next_block_ahead_changes_no_token(golden_model):
+    """Sampled, too: a carried draft draws the very numbers that a draft forward would."""
+    for temperature in (0.0, 0.9):
+        settings = dict(block_length=4, max_new_tokens=60, temperature=temperature)
+        plain, ahead = (speculative(name, **settings) for name in list(SPECULATIVE)[:2])
+        one, two = (decoder.generate(golden_model, requests()) for decoder in (plain, ahead))
+        assert [g.token_ids for g in one.generations] == [g.token_ids for g in two.generations]
+        before, after = sum_forwards(one), sum_forwards(two)
+        assert after["verify"] == before["verify"] and after["draft"] < before["draft"]
+
+
+def test_a_budget_bounds_the_rows(golden_model):
+    """Greedy tokens stay; the forwards of a sample never carry more rows than allowed."""
+    most, model = 24, copy.copy(golden_model)
+    widths = []
+    model.hidden = lambda plan, cache: widths.append(plan) or golden_model.hidden(plan, cache)
+    for prompt in PROMPTS:
+        decoder = make_decoder(
+            router=Always(), verifier=SingleForward(max_rows=most), context="causal", block_length=16, max_new_tokens=40
+        )
+        found = decoder.generate(model, [Request("x", prompt)]).generations[0]
+        assert found.token_ids == reference.autoregressive(golden_model, prompt, 40)
+    rows = [int((plan.slots_BQ[0] != 0).sum()) for plan in widths if plan.kind.value == "verify"]
+    assert max(rows) <= most and len(set(rows)) > 3
+
+
+def test_forwards_on_the_published_prompts(golden_model):
+    """The four prompts of forward_counts.json to 1036 tokens: the published code takes 1018 forwards at block length 4
+    (score static, c=1, tau=0) and 744 at 16 (always verify)."""
+    published = json.loads((GOLDEN / "forward_counts.json").read_text())
+    batch, counts = requests(published["prompts"]), {}
+    expected = tokens(make_decoder(block_length=1, max_new_tokens=259), golden_model, batch)
+    for name, length in itertools.product(SPECULATIVE, (4, 16)):
+        found = speculative(name, block_length=length, max_new_tokens=259).generate(golden_model, batch)
+        assert [generation.token_ids for generation in found.generations] == expected
+        counts[name, length] = sum(sum_forwards(found).values())
+    assert counts["single, aligned", 4] <= 0.60 * 1018 and counts["single, sliding", 4] <= 0.60 * 1018
+    assert counts["single, aligned", 16] <= 0.76 * 744 and counts["single, sliding", 16] <= 0.76 * 744
+    assert counts["two passes, next block ahead", 4] < counts["two passes", 4]
+
+
 @pytest.mark.parametrize("length", [2, 4])
-def test_sampled_speculation_keeps_the_verifiers_distribution(golden_model, length):
+@pytest.mark.parametrize("name", SPECULATIVE)
+def test_sampled_speculation_keeps_the_verifiers_distribution(golden_model, name, length):
     """Three tokens under top-k 3: all 27 outcomes against their exact probabilities.
 
     Chi-square with at most 26 degrees of freedom stays below 64 with probability 1 - 4e-5; the seed is fixed.
     """
     num_samples, prompt = 3000, PROMPTS[3][:4]
-    decoder = s2d2(block_length=length, max_new_tokens=3, temperature=1.0, top_k=3)
+    decoder = speculative(name, block_length=length, max_new_tokens=3, temperature=1.0, top_k=3)
     result = decoder.generate(golden_model, [Request(str(i), prompt) for i in range(num_samples)])
     outcomes: dict[tuple[int, ...], int] = {}
     for generation in result.generations:

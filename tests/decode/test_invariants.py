@@ -13,6 +13,7 @@ from s2d2cli.decode import Request
 from s2d2cli.decode.estimators import Confidence, Entropy, EntropyThreshold, LinearMargin, Margin, Renyi2
 from s2d2cli.decode.routers import Always, ContextualUCB, Hysteresis, MinSpan, Never, ScoreThreshold
 from s2d2cli.decode.session import Session
+from s2d2cli.decode.single import SingleForward
 from s2d2cli.decode.state import Source
 from s2d2cli.decode.unmask import EntropyBounded, LowConfidenceDynamic, LowConfidenceStatic, Sequential
 from s2d2cli.decode.verifiers import SelfVerifier
@@ -37,6 +38,16 @@ UNMASK = [Sequential(), LowConfidenceStatic(), LowConfidenceDynamic(0.2), Entrop
 def decoders(draw):
     length = draw(st.sampled_from([1, 2, 3, 4, 8, 16]))
     unmask = draw(st.sampled_from(UNMASK))
+    shared = dict(
+        block_length=length,
+        max_new_tokens=draw(st.integers(1, 20)),
+        temperature=draw(st.sampled_from([0.0, 0.7, 1.5])),
+        top_k=draw(st.sampled_from([0, 1, 5])),
+        top_p=draw(st.sampled_from([1.0, 0.5])),
+    )
+    if draw(st.integers(0, 3)) == 0:
+        form, rows = draw(st.sampled_from(["aligned", "sliding"])), draw(st.sampled_from([None, 8, 20]))
+        return make_decoder(Always(), unmask, SingleForward(form, rows), context="causal", **shared)
     return make_decoder(
         router=draw(st.sampled_from(ROUTERS)),
         estimator=draw(st.sampled_from(ESTIMATORS)),
@@ -44,6 +55,7 @@ def decoders(draw):
         verifier=SelfVerifier(
             draw(st.sampled_from(["lossless", "published"])),
             skip_redundant=draw(st.booleans()),
+            ahead=draw(st.booleans()),
             spans=draw(st.sampled_from(["first", "all"])),
             resample=draw(st.booleans()),
             residual_temperature=draw(st.sampled_from([1.0, 0.5])),
@@ -52,12 +64,8 @@ def decoders(draw):
             ratio_spans=draw(st.sampled_from(["first", "all"])),
             keep_confident=hasattr(unmask, "threshold") and draw(st.booleans()),
         ),
-        block_length=length,
+        **shared,
         denoising_steps=draw(st.integers(1, length)),
-        max_new_tokens=draw(st.integers(1, 20)),
-        temperature=draw(st.sampled_from([0.0, 0.7, 1.5])),
-        top_k=draw(st.sampled_from([0, 1, 5])),
-        top_p=draw(st.sampled_from([1.0, 0.5])),
         context=draw(st.sampled_from(["block", "causal", "causal_cache", "causal_draft"])),
         commit=draw(st.sampled_from(["pending", "separate"])),
     )
@@ -131,10 +139,15 @@ def check_generation(prompt, generation, decoder, model):
     assert generation.finish == ("stop" if stopped else "length")
     assert stopped or len(tokens) == decoder.settings.max_new_tokens
     assert len(generation.sources) == len(generation.reveal_steps) == len(tokens)
-    assert set(generation.sources) <= {"unmasked", "accepted", "resampled", "threshold", "high_confidence"}
+    assert set(generation.sources) <= {"unmasked", "accepted", "resampled", "threshold", "high_confidence", "bonus"}
     assert all(0 <= step < generation.drafted_steps for step in generation.reveal_steps)
-    assert generation.forwards["draft"] == generation.drafted_steps
-    assert generation.forwards["verify"] == generation.verified <= generation.drafted_steps
+    forwards = generation.forwards
+    if isinstance(decoder.verifier, SingleForward):
+        assert forwards["draft"] == 0 and generation.verified <= forwards["verify"] == generation.drafted_steps
+    else:
+        assert forwards["verify"] == generation.verified <= generation.drafted_steps
+        ahead = getattr(decoder.verifier, "ahead", False)
+        assert forwards["draft"] == generation.drafted_steps or (ahead and forwards["draft"] < generation.drafted_steps)
     assert generation.accepted == generation.sources.count("accepted")
 
 
@@ -158,9 +171,11 @@ def test_each_plan_row_sees_something(golden_model):
     """An empty softmax is NaN on some backends; padding rows included."""
     seen = []
     model = copy.copy(golden_model)
-    model.forward = lambda plan, cache: seen.append(plan) or golden_model.forward(plan, cache)
+    model.hidden = lambda plan, cache: seen.append(plan) or golden_model.hidden(plan, cache)
     requests = [Request("a", [5]), Request("b", list(range(30)))]
-    s2d2(block_length=8, max_new_tokens=20).generate(model, requests)
+    for verifier in (SelfVerifier(), SelfVerifier(ahead=True), SingleForward(), SingleForward("sliding", 20)):
+        decoder = make_decoder(Always(), verifier=verifier, context="causal", block_length=8, max_new_tokens=20)
+        decoder.generate(model, requests)
     assert {plan.kind.value for plan in seen} == {"prefill", "draft", "verify"}
     for plan in seen:
         assert plan.visible_BQT.any(-1).all()

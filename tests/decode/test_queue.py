@@ -9,12 +9,15 @@ import torch
 
 from s2d2cli.decode import Request
 from s2d2cli.decode.meter import PHASES
-from s2d2cli.decode.routers import ContextualUCB, Hysteresis
+from s2d2cli.decode.routers import Always, ContextualUCB, Hysteresis
+from s2d2cli.decode.single import SingleForward
+from s2d2cli.decode.verifiers import SelfVerifier
 from s2d2cli.errors import DecodeError
 from tests.conftest import make_decoder, s2d2
 
 PROMPTS = [[7, 3, 9], list(range(20, 41)), [5], [11] * 9, list(range(60, 75)), [8, 8], [300, 2, 1, 4]]
 REQUESTS = [Request(f"sample {i}", prompt) for i, prompt in enumerate(PROMPTS)]
+CAUSAL = dict(context="causal", block_length=8, max_new_tokens=40)
 DECODERS = {
     "greedy": s2d2(block_length=8, max_new_tokens=40),
     "sampled": s2d2(block_length=8, max_new_tokens=40, temperature=1.0),
@@ -24,6 +27,9 @@ DECODERS = {
     "ucb": make_decoder(context="causal", block_length=8, max_new_tokens=40, router=ContextualUCB()),
     "plain": make_decoder(block_length=8, max_new_tokens=40),
     "separate": make_decoder(block_length=4, max_new_tokens=17, commit="separate"),
+    "ahead": make_decoder(Always(), verifier=SelfVerifier(ahead=True), **CAUSAL),
+    "single": make_decoder(Always(), verifier=SingleForward(), **CAUSAL),
+    "sliding": make_decoder(Always(), verifier=SingleForward("sliding", 30), temperature=0.8, **CAUSAL),
     "autoregressive": make_decoder(block_length=1, max_new_tokens=40),
 }
 
