@@ -1,7 +1,8 @@
 """Which settings have no effect under the others. Nowhere else is this known.
 
 A router says in class attributes whether it asks for an estimate (`uses_estimate`) and whether it can verify
-(`verifies`); any strategy with settings that may idle has `idle(decode) -> {field: why}`. What says nothing has effect.
+(`verifies`), a verifier whether it asks for one (`uses_estimate`) and leaves the unmask rule nothing (`decides_all`);
+any strategy with settings that may idle has `idle(decode) -> {field: why}`. What says nothing has effect.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ def without_effect(config: RunConfig) -> dict[str, str]:
     """Each setting or whole group that nothing reads under this configuration, and why."""
     router, found = config.router, {}
     name = f"router={getattr(router, 'kind', type(router).__name__)}"
-    if not getattr(router, "uses_estimate", True):
+    if not getattr(router, "uses_estimate", True) and not getattr(config.verifier, "uses_estimate", False):
         found["estimator"] = f"{name} asks for no estimate"
     if not getattr(router, "verifies", True):
         found["verifier"] = f"{name} never verifies"
+    elif getattr(config.verifier, "decides_all", False):
+        found["unmask"] = f"verifier={getattr(config.verifier, 'kind', '?')} decides every token"
     for group in STAGES:
         idle = getattr(getattr(config, group), "idle", None)
         if idle is not None and group not in found:

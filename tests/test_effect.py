@@ -33,6 +33,11 @@ IDLE = [  # under these settings, this word has no effect
     (["router=never", "verifier.acceptance=published", "verifier.ratio_threshold=0.5"], "seed=7"),
     (["router=never", "verifier.acceptance=published", "verifier.ratio_threshold=0.5"], "decode.top_k=2"),
     (["router=always", "decode.context=block"], "verifier.skip_redundant=false"),
+    (["router=always", "decode.context=block"], "verifier.ahead=true"),
+    (["decoder=s2d2_single"], "unmask=sequential"),
+    (["decoder=s2d2_single"], "estimator=margin"),
+    (["decoder=s2d2_single", "verifier.form=sliding"], "seed=7"),
+    (["decoder=s2d2_single"], "decode.top_k=2"),
 ]
 BUSY = [
     (["router=score_threshold"], "estimator=margin"),
@@ -42,6 +47,10 @@ BUSY = [
     (["router=always", WARM], "verifier.tempering=3"),
     (["router=always", "verifier.acceptance=published"], "verifier.published_temperature=3"),
     (["router=always"], "verifier.spans=all"),
+    (["router=always"], "verifier.ahead=true"),
+    (["decoder=s2d2_single"], "verifier.form=sliding"),
+    (["decoder=s2d2_single", "verifier.max_rows=20"], "estimator=margin"),
+    (["decoder=s2d2_single", WARM], "seed=7"),
     *((["router=always", WARM], word) for word in ("seed=7", "decode.top_k=2", "decode.top_p=0.1")),
     *((["verifier.acceptance=published"], word) for word in ("seed=7", "decode.top_k=2", "decode.top_p=0.1")),
     *((["verifier.ratio_threshold=0.5"], word) for word in ("decode.top_k=2", "decode.top_p=0.1")),
@@ -57,7 +66,7 @@ def ids(value: list[str] | str) -> str:
 def test_no_effect_means_one_run_one_warning_and_equal_tokens(golden_model, settings, word):
     with_it, without = compose([*COLD, *settings, word]), compose([*COLD, *settings])
     assert run_id(with_it) == run_id(without) and record(with_it) != record(without)
-    (sentence,) = warnings([*COLD, word], [with_it])
+    (sentence,) = warnings([word], [with_it])
     assert sentence.startswith(f"{word} has no effect: ")
     requests = [Request("a", [7, 3, 9]), Request("b", list(range(20, 33)))]
     first, second = (build_decoder(config).generate(golden_model, requests) for config in (with_it, without))

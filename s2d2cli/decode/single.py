@@ -9,7 +9,7 @@ Axes: B rows, L window positions, K branches, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -36,6 +36,9 @@ class SingleForward:
     branches that the estimator finds likeliest are kept; where the verdict needs another, one step drafts nothing.
     """
 
+    acceptance: ClassVar[str] = "lossless"
+    decides_all: ClassVar[bool] = True
+
     form: str = "aligned"
     max_rows: int | None = None
 
@@ -53,6 +56,10 @@ class SingleForward:
             ("decode.commit", config.decode.commit, "pending"),
         ):
             require(value == needed, f"verifier=single needs {key}={needed}, got {value}; decoder=s2d2_single sets all")
+
+    @property
+    def uses_estimate(self) -> bool:
+        return self.max_rows is not None
 
     def drafter(self) -> CarriedDrafter:
         return CarriedDrafter()

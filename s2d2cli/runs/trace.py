@@ -4,7 +4,7 @@
 have an effect, `tokens` is the answer's length. Steps are those of decode/observe.py, each token with its text and the
 reason why it was decided there and then:
 
-    accepted, resampled, threshold, high_confidence   by the verifier, as its source says
+    accepted, resampled, threshold, high_confidence, bonus   by the verifier, as its source says
     confident   unmasked because its draft probability exceeds unmask.threshold
     owed        unmasked because the step owes tokens (denoising_steps), though no other reason spoke for it
     unmasked    by a rule that looks at more than the token itself (entropy_bounded, plugins)
