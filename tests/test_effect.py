@@ -34,7 +34,7 @@ IDLE = [  # under these settings, this word has no effect
     (["router=never", "verifier.acceptance=published", "verifier.ratio_threshold=0.5"], "decode.top_k=2"),
     (["router=always", "decode.context=block"], "verifier.skip_redundant=false"),
     (["router=always", "decode.context=block"], "verifier.ahead=true"),
-    (["decoder=s2d2_single"], "unmask=sequential"),
+    (["decoder=s2d2_single"], "unmask.threshold=0.1"),
     (["decoder=s2d2_single"], "estimator=margin"),
     (["decoder=s2d2_single", "verifier.form=sliding"], "seed=7"),
     (["decoder=s2d2_single"], "decode.top_k=2"),
