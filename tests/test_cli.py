@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -712,7 +713,13 @@ def test_a_list_that_is_none(s2d2):
     assert s2d2("list", "routers", "hysterisis") == 2 and "did you mean 'hysteresis'?" in s2d2.err
 
 
-def test_a_search_without_optuna_says_how_to_get_it(s2d2, monkeypatch):
-    monkeypatch.setattr("s2d2cli.cli.search.find_spec", lambda name: None)
+@pytest.mark.parametrize(("installed", "told"), [(None, "it is not"), ("4.9.0", "4.9.0 is")])
+def test_a_search_without_optuna_says_how_to_get_it(s2d2, monkeypatch, installed, told):
+    def version(name: str) -> str:
+        if installed is None:
+            raise PackageNotFoundError(name)
+        return installed
+
+    monkeypatch.setattr("s2d2cli.cli.search.version", version)
     assert s2d2("search", "router.tau_span=1,2") == 4
-    assert s2d2.err == "error: s2d2 search needs a package that is not installed: pip install 's2d2[search]'\n"
+    assert s2d2.err == f"error: s2d2 search needs optuna 5, and {told} installed: pip install 's2d2[search]'\n"

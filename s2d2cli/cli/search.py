@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,10 +81,16 @@ def search(
 
 
 def need_optuna() -> None:
-    if find_spec("optuna") is None:
-        from s2d2cli.errors import MissingExtraError
+    """Refuse where it is not installed, or too old: its 4.x fails on several objectives with many pruned trials."""
+    from s2d2cli.errors import MissingExtraError
 
-        raise MissingExtraError("s2d2 search needs a package that is not installed: pip install 's2d2[search]'")
+    try:
+        found = version("optuna")
+    except PackageNotFoundError:
+        found = ""
+    if int(found.partition(".")[0] or 0) < 5:
+        there = f"{found} is" if found else "it is not"
+        raise MissingExtraError(f"s2d2 search needs optuna 5, and {there} installed: pip install 's2d2[search]'")
 
 
 def understand(everyday: Everyday, words: Sequence[str], goal: Goal) -> Search:
@@ -145,10 +151,12 @@ def run(wanted: Search, workers: int, allow_code_execution: bool, out: Path) -> 
 
 
 def work(wanted: Search, study: Study, allow_code_execution: bool) -> Iterator[str]:
-    """Be a worker; a line for each run as it ends."""
-    from s2d2cli.runs.search import Worker
+    """Be a worker; a line for each run as it ends, but for those that others have done."""
+    from s2d2cli.runs.search import KEPT, Worker
 
     for told in Worker(wanted, study, allow_code_execution).run():
+        if told.status == KEPT:
+            continue
         place = f"[{study.spent()}/{wanted.asked.trials}]" if told.limit == wanted.asked.limits[0] else "[further]"
         yield f"{place} {line(told)}"
 

@@ -23,6 +23,7 @@ from s2d2cli.runs.search_study import Proposal, Study
 from s2d2cli.runs.store import Record, folder_of
 
 POLL_S = 1.0
+DONE, KEPT, FAILED, INTERRUPTED = "done", "kept", "failed", "interrupted"  # kept: nothing was left to decode
 HOPELESS = 3  # failures with no success after which a search gives up
 NOT_OF_THE_SETTINGS = (CheckpointError, SandboxError, TaskDataError)  # no trial would do better
 
@@ -33,7 +34,7 @@ class Told:
 
     words: list[str]
     limit: int | None
-    status: str  # done, kept, failed or interrupted
+    status: str
     record: Record | None = None
     error: str = ""
 
@@ -76,27 +77,27 @@ class Worker:
         told = self.attempt(proposal.words, proposal.config)
         if told is None:  # somebody else has it in hand
             return
-        if told.status != "interrupted":
+        if told.status != INTERRUPTED:
             found = values_of(told.record, self.search.objectives) if told.record else None
-            self.study.tell(proposal, found)
+            if not self.study.tell(proposal, found):
+                return
             if found is None and not told.error:
-                told = replace(told, status="failed", error=f"lacks one of {', '.join(self.search.asked.objectives)}")
+                told = replace(told, status=FAILED, error=f"lacks one of {', '.join(self.search.asked.objectives)}")
         yield told
 
     def attempt(self, words: list[str], config: RunConfig) -> Told | None:
         """Run, or go on with, these settings; None when another process has them in hand."""
         try:
-            kept = finished(config)
             outcome = evaluate(config, self.models, self.allow_code_execution)
         except BusyError:
             return None
         except NOT_OF_THE_SETTINGS:
             raise
         except Exception as error:  # with its traceback in the run.json
-            return Told(words, config.limit, "failed", error=f"{type(error).__name__}: {error}")
+            return Told(words, config.limit, FAILED, error=f"{type(error).__name__}: {error}")
         if outcome.interrupted:
-            return Told(words, config.limit, "interrupted")
-        return Told(words, config.limit, "kept" if kept else "done", outcome.record)
+            return Told(words, config.limit, INTERRUPTED)
+        return Told(words, config.limit, DONE if outcome.decoded else KEPT, outcome.record)
 
     def give_up_if_hopeless(self) -> None:
         failed = self.study.failed()

@@ -148,11 +148,14 @@ class Study:
         index = trial.suggest_categorical(GRID, list(range(len(spaces)))) if len(spaces) > 1 else 0
         return spaces[index].choose(trial)
 
-    def tell(self, proposal: Proposal, values: Sequence[float] | None) -> None:
-        """What came of it; None is a failure. Whoever comes second with the same run says nothing new."""
+    def tell(self, proposal: Proposal, values: Sequence[float] | None) -> bool:
+        """What came of it; None is a failure. False when somebody else has told it meanwhile."""
         state = TrialState.FAIL if values is None else TrialState.COMPLETE
         with self.lock:
-            self.study.tell(proposal.number, values, state=state, skip_if_finished=True)
+            if all(trial.number != proposal.number for trial in self.trials(TrialState.RUNNING)):
+                return False
+            self.study.tell(proposal.number, values, state=state)
+            return True
 
     def reuse(self, records: Iterator[Record], values_of: Callable[[Record], list[float] | None]) -> int:
         """Take finished runs that lie in the space as trials; how many were new."""

@@ -20,7 +20,7 @@ from s2d2cli.runs.store import RunFolder, folder_of
 from tests.runs import doubles
 from tests.test_cli import s2d2 as s2d2
 
-pytest.importorskip("optuna", reason="s2d2 search needs optuna: pip install 's2d2[search]'")
+pytest.importorskip("optuna", minversion="5", reason="s2d2 search needs optuna: pip install 's2d2[search]'")
 
 from optuna.trial import FixedTrial
 
