@@ -13,6 +13,7 @@ from s2d2cli.errors import ConfigError
 from s2d2cli.runs.evaluate import Models, evaluate
 from s2d2cli.runs.grid import Grid, SweepFile, read
 from s2d2cli.runs.inherit import inherit
+from s2d2cli.runs.pareto import hypervolume
 from s2d2cli.runs.search_plan import Search, asked, folder_for, limits_of, objectives
 from s2d2cli.runs.search_plan import read as read_search
 from s2d2cli.runs.search_space import Outside, grids_of, spaces_of
@@ -28,6 +29,8 @@ from s2d2cli.runs.search import Worker, reuse
 from s2d2cli.runs.search_front import measured, survivors
 from s2d2cli.runs.search_study import Study
 
+GOLDEN = Path(__file__).parents[1] / "golden"
+NOT_VARIED = ("model", "task", "seed", "router.score")
 GOAL = "accuracy,tokens_per_forward"
 
 
@@ -442,3 +445,32 @@ def test_two_processes_share_a_search_on_the_shipped_model(s2d2):
     assert all(line in s2d2.err for line in lines)
     study = Study(read_search(folder))
     assert study.spent() == 6 and study.running() == []
+
+
+# What it is for
+
+
+def recorded_grid() -> dict[str, list[float]]:
+    """Accuracy and tokens per forward of all of sweeps/routing_tiny.yaml, as scripts/search_gain.py measured them."""
+    lines = (GOLDEN / "routing_tiny.csv").read_text().splitlines()[1:]
+    return {name: [float(a), float(b)] for name, a, b in (line.split(",") for line in lines)}
+
+
+def area(values, worst: tuple[float, float] = (0.0, 0.0)) -> float:
+    return hypervolume([a for a, _ in values], [b for _, b in values], worst)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2, 3))])
+def test_a_quarter_of_a_grid_s_runs_reaches_its_front(seed):
+    grid = recorded_grid()
+    file = read(GOLDEN.parents[1] / "sweeps" / "routing_tiny.yaml")
+    search = begin(f"seed={seed}", trials=len(grid) // 4, file=replace(file, overrides=["model=tiny"]))
+    study, found = Study(search), []
+    while (proposal := study.ask()) is not None:
+        said = [word for word in proposal.words if word.partition("=")[0] not in NOT_VARIED]
+        found.append(grid[" ".join(sorted(said))])
+        study.tell(proposal, found[-1])
+    worst = tuple(map(min, zip(*grid.values(), strict=True)))
+    assert len(found) == 58
+    assert area(found) >= 0.98 * area(grid.values())
+    assert area(found, worst) >= 0.97 * area(grid.values(), worst)
