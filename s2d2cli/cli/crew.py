@@ -119,16 +119,21 @@ def elsewhere(folder: SweepFolder, count: int, how: How, start: Start) -> Iterat
     from s2d2cli.runs.launch import Crew, jobs, visible_gpus
 
     gpus = visible_gpus()
-    if count > max(1, len(gpus)) and how.launcher in ("local", "joblib", "submitit_local"):
+    if how.launcher in ("local", "joblib", "submitit_local"):
+        warn_of_sharing(count, gpus)
+    if how.launcher != "local":
+        return jobs(folder, how.launcher, count, start.allow_code_execution, start.launcher_words)
+    allowed = ["--allow-code-execution"] if start.allow_code_execution else []
+    return Crew(folder.path, count, ["sweep", "--worker", str(folder.path), *allowed], gpus).run()
+
+
+def warn_of_sharing(count: int, gpus: Sequence[str]) -> None:
+    if count > max(1, len(gpus)):
         typer.echo(
             f"warning: {count} workers share {f'{len(gpus)} GPUs' if gpus else 'this CPU'}, so each is slower than "
             f"alone; accuracy and forwards are not affected, tokens per second are",
             err=True,
         )
-    if how.launcher != "local":
-        return jobs(folder, how.launcher, count, start.allow_code_execution, start.launcher_words)
-    allowed = ["--allow-code-execution"] if start.allow_code_execution else []
-    return Crew(folder.path, count, ["sweep", "--worker", str(folder.path), *allowed], gpus).run()
 
 
 def leave(watch: Watch, interrupted: bool) -> None:

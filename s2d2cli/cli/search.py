@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from s2d2cli.cli.evaluate import AllowCode
-from s2d2cli.cli.words import Everyday, shared, spelled
+from s2d2cli.cli.words import Everyday, key_of, shared, spelled
 
 if TYPE_CHECKING:
     from s2d2cli.runs.search import Told
@@ -100,6 +100,8 @@ def understand(everyday: Everyday, words: Sequence[str], goal: Goal) -> Search:
     from s2d2cli.runs.search_space import grids_of
 
     file, chosen = file_and_settings(everyday, words)
+    if goal.limits is not None and any(key_of(word) == "limit" for word in chosen.overrides):
+        raise ConfigError("--limits says how many samples there are, so leave out limit")
     grids = grids_of(chosen.overrides, file)
     request = asked(grids, chosen.texts, goal.objective, (goal.trials, goal.limits))
     results = chosen.texts.get("results") or [*typed(grids, "results="), "results"][0]
@@ -174,12 +176,15 @@ def line(told: Told) -> str:
 
 def elsewhere(wanted: Search, workers: int, allow_code_execution: bool) -> Iterator[str]:
     """Start the workers, and say what they say."""
+    from s2d2cli.cli.crew import warn_of_sharing
     from s2d2cli.runs.launch import Crew, visible_gpus
 
+    gpus = visible_gpus()
+    warn_of_sharing(workers, gpus)
     allowed = ["--allow-code-execution"] if allow_code_execution else []
     words = ["search", "--worker", str(wanted.path), *allowed]
     heard = Logs(wanted.path / "logs")
-    for _ in Crew(wanted.path, workers, words, visible_gpus()).run():
+    for _ in Crew(wanted.path, workers, words, gpus).run():
         yield from heard.new()
     yield from heard.new()
 

@@ -22,6 +22,7 @@ from s2d2cli import plugins
 from s2d2cli.config import RunConfig, compose
 from s2d2cli.errors import ConfigError
 from s2d2cli.restore import load_files
+from s2d2cli.runs.launch import go_to
 from s2d2cli.runs.metrics import METRICS, SPEEDUP, Metric
 from s2d2cli.runs.search_space import Space, spaces_of
 
@@ -114,11 +115,9 @@ def read(path: Path) -> Search:
         raise ConfigError(
             f"{str(path)!r} must be the folder of a search, as `s2d2 search` makes one; its search.json cannot be used"
         ) from error
-    if Path(asked.cwd).is_dir() and Path(asked.cwd).resolve() != Path.cwd().resolve():
-        path = path.resolve()
-        os.chdir(asked.cwd)
+    there = go_to(asked.cwd, path)
     load_files(asked.plugins)
-    return Search(path, asked)
+    return Search(there, asked)
 
 
 def objectives(text: str) -> list[str]:
@@ -133,15 +132,13 @@ def objectives(text: str) -> list[str]:
 
 
 def limits_of(text: str | None, typed: Sequence[str]) -> list[int | None]:
-    """The numbers of samples: those of --limits, rising, or the one that was `typed` as limit=N."""
+    """The numbers of samples: those of --limits, rising, or else the one that was `typed` as limit=N."""
     if text is None:
         if not typed or typed == ["null"]:
             return [None]
         if len(typed) > 1 or not typed[0].isdecimal() or typed[0] == "0":
             raise ConfigError(f"limit must be one number of samples here, got {', '.join(typed)}; see --limits")
         return [int(typed[0])]
-    if typed:
-        raise ConfigError(f"--limits says how many samples there are, so leave out limit={typed[0]}")
     words = text.split(",")
     numbers = [int(word) for word in words if word.strip().isdecimal()]
     if len(numbers) != len(words) or numbers != sorted({*numbers} - {0}):

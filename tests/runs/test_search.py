@@ -177,8 +177,8 @@ def test_the_direction_of_a_metric_is_known():
 
 
 def test_limits():
-    assert limits_of(None, []) == [None] and limits_of(None, ["40"]) == [40] and limits_of("2,4", []) == [2, 4]
-    for text, typed in (("4,2", []), ("2,2", []), ("0,2", []), ("a", []), ("2,4", ["3"]), (None, ["1", "2"])):
+    assert limits_of(None, []) == [None] and limits_of(None, ["40"]) == [40] and limits_of("2,4", ["3"]) == [2, 4]
+    for text, typed in (("4,2", []), ("2,2", []), ("0,2", []), ("a", []), (None, ["1", "2"])):
         with pytest.raises(ConfigError, match="limit"):
             limits_of(text, typed)
 
@@ -404,6 +404,12 @@ def test_the_command_says_when_the_ranges_are_used_up_and_what_failed(s2d2, deco
     assert "Only 3 trials: the ranges hold no other settings that are valid." in s2d2.err
 
 
+def test_limits_replace_the_limit_of_a_file(s2d2, decoders):
+    Path("mine.yaml").write_text("overrides: [task=echo, limit=1]\ngrid: {decode.max_new_tokens: '4,8,12'}")
+    assert s2d2("search", "./mine.yaml", "--limits", "2,4", "--trials", "3") == 0
+    assert "on 2 then 4 samples" in s2d2.err and "on 4 samples:" in s2d2.out
+
+
 def test_finished_runs_are_counted_aloud(s2d2, decoders):
     assert s2d2("sweep", "--task", "echo", "decode.max_new_tokens=3,5", "limit=4") == 0
     assert s2d2(*WORDS, "--trials", "2", "limit=4") == 0
@@ -416,7 +422,7 @@ def test_finished_runs_are_counted_aloud(s2d2, decoders):
         (["decode.max_new_tokens=5"], "nothing to choose from"),
         (["decode.max_new_tokens=5,6", "--objective", "speed"], "--objective must name two of accuracy"),
         (["decode.max_new_tokens=5,6", "--limits", "9,3"], "--limits must be rising"),
-        (["decode.max_new_tokens=5,6", "limit=3", "--limits", "3,9"], "leave out limit=3"),
+        (["decode.max_new_tokens=5,6", "limit=3", "--limits", "3,9"], "leave out limit"),
         (["paretto_tiny"], "did you mean 'pareto_tiny'"),
         (["router=min_spam,always"], "did you mean 'min_span'"),
         (["--worker", "nowhere"], "must be the folder of a search"),
