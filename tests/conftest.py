@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from hydra.core.config_store import ConfigStore
 
+from s2d2cli import plugins
 from s2d2cli.config import DecodeConfig, ModelConfig, RunConfig
 from s2d2cli.decode import Decoder
 from s2d2cli.decode.estimators import Entropy
@@ -19,6 +21,17 @@ from s2d2cli.models.adapter import ModelAdapter
 GOLDEN = Path(__file__).parent / "golden"
 
 torch.set_num_threads(1)  # the models of the tests are too small to share out
+
+
+@pytest.fixture
+def forget_plugins():
+    """What a test registered is gone after it."""
+    repo = ConfigStore.instance().repo
+    kept = [(tree, dict(tree)) for tree in (repo["router"], plugins.LOADED, plugins.OWNERS)]
+    yield
+    for tree, before in kept:
+        tree.clear()
+        tree.update(before)
 
 
 @pytest.fixture(scope="session")

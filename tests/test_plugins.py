@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hydra.core.config_store import ConfigStore
 
 from s2d2cli import plugins
 from s2d2cli.config import compose, names_of, run_id
@@ -39,14 +38,7 @@ class Mine(Stateless):
 
 
 @pytest.fixture(autouse=True)
-def forget():
-    """What a test registered is gone after it."""
-    repo = ConfigStore.instance().repo
-    kept = [(tree, dict(tree)) for tree in (repo["router"], plugins.LOADED, plugins.OWNERS)]
-    yield
-    for tree, before in kept:
-        tree.clear()
-        tree.update(before)
+def forget(forget_plugins): ...
 
 
 @pytest.fixture

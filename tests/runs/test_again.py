@@ -46,7 +46,7 @@ def test_what_this_version_does_not_know_is_named():
         restore({"config": plain | {"router": {"kind": "gone"}}})
 
 
-def test_a_run_with_a_plugin_needs_the_very_file(tmp_path, monkeypatch):
+def test_a_run_with_a_plugin_needs_the_very_file(tmp_path, monkeypatch, forget_plugins):
     from s2d2cli import plugins
 
     doubles.use(monkeypatch)

@@ -204,7 +204,7 @@ def test_too_many_points(s2d2, decoders, tmp_path):
     [
         (["--launcher", "slrm"], 2, "--launcher must be one of local, joblib"),
         (["hydra.launcher.n_jobs=2"], 2, "--launcher names none"),
-        (["seed=interval(0,1)"], 2, "let --search choose from the range"),
+        (["seed=interval(0,1)"], 2, "let `s2d2 search` choose from the range"),
         (["seed=shuffle(1,2,3)"], 2, "another order each time"),
     ],
 )
