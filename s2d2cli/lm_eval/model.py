@@ -13,7 +13,7 @@ import torch
 from s2d2cli import __version__, models
 from s2d2cli.choose import model_choice
 from s2d2cli.config import RunConfig, compose, record, validate
-from s2d2cli.decode import Decoder, Request, build_decoder
+from s2d2cli.decode import Decoder, Generation, Request, build_decoder
 from s2d2cli.errors import ConfigError
 from s2d2cli.lm_eval.wishes import Wishes, agreed, cut, read_wishes
 from s2d2cli.runs.prompts import Tally
@@ -39,11 +39,12 @@ class Job:
     decoder: Decoder
     places: list[tuple[int, Request]] = field(default_factory=list)
 
-    def batches(self, size: int) -> Iterator[list[tuple[int, Request]]]:
-        """Prompts of similar length together."""
-        ordered = sorted(self.places, key=lambda place: len(place[1].prompt_ids))
-        for start in range(0, len(ordered), size):
-            yield ordered[start : start + size]
+    def results(self, model: models.ModelAdapter, width: int) -> Iterator[tuple[int, Generation]]:
+        """Each place's generation as soon as it is done; prompts of similar length together."""
+        place_of = {request.sample_id: place for place, request in self.places}
+        ordered = sorted((request for _, request in self.places), key=lambda request: len(request.prompt_ids))
+        for generation in self.decoder.session(model, ordered, width).results():
+            yield place_of[generation.sample_id], generation
 
 
 @register_model("s2d2")
@@ -65,12 +66,10 @@ class S2D2(LM):  # type: ignore[misc]
         jobs = self.jobs(requests)
         with tqdm(total=len(requests), disable=disable_tqdm, desc="s2d2") as progress:
             for job in jobs:
-                for batch in job.batches(self.config.batch_size):
-                    result = job.decoder.generate(self.model, [request for _, request in batch])
-                    for (place, _), generation in zip(batch, result.generations, strict=True):
-                        self.tally.add(generation)
-                        answers[place] = self.answer(requests[place], generation.token_ids)
-                    progress.update(len(batch))
+                for place, generation in job.results(self.model, self.config.batch_size):
+                    self.tally.add(generation)
+                    answers[place] = self.answer(requests[place], generation.token_ids)
+                    progress.update(1)
         return answers
 
     def answer(self, request: Any, token_ids: list[int]) -> str:
