@@ -72,7 +72,8 @@ class SingleForward:
         return 1
 
     def scratch(self, positions: int) -> int:
-        return 1 + positions + positions * positions
+        masks = positions + positions * positions
+        return 1 + (masks if self.max_rows is None else min(masks, self.max_rows))
 
     def verify(self, draft: DraftStep, session: Session, verify_B: Tensor) -> Verdict:
         state = session.state
