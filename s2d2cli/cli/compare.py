@@ -40,6 +40,7 @@ def told(found: Compared, flips: bool) -> str:
     lines = [
         f"first:  {found.first.name}",
         f"second: {found.second.name}",
+        f"settings that differ: {'; '.join(found.settings) or 'none'}",
         f"{found.measure}: first - second = {accuracy.difference:+.3f} (95 % interval {low:+.3f} to {high:+.3f}) on "
         f"{accuracy.n} samples{few}; {accuracy.only_a} solved by the first alone, {accuracy.only_b} by the second "
         f"alone; McNemar's exact p = {accuracy.p_value:.2g}",

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import s2d2cli
+from s2d2cli.config import record as plain_record
 from s2d2cli.errors import ConfigError, TaskDataError
-from s2d2cli.restore import restore
+from s2d2cli.restore import restore, same_code
 from s2d2cli.runs.environment import differences, model_files
 from s2d2cli.runs.evaluate import Models, Outcome, Run, evaluate, facts, need_same_weights
 from s2d2cli.runs.rows import VERDICT, attempts, judged
@@ -48,6 +49,7 @@ def score(path: Path, allow_code_execution: bool) -> Rescored:
         run = Run(config, folder, attempts(config.task.samples(config.limit), config.repeats), folder.rows(), record)
         before, changed = record["accuracy"], judge_again(run)
         record["data"]["task_version"], record["facts"] = config.task.version, facts(config.task)
+        record["config"]["task"]["version"] = config.task.version
         done = "started" if run.todo() else "success"
         run.note(scored={"s2d2": s2d2cli.__version__, "changed": len(changed)}, error=None, status=done)
     return Rescored(Outcome(run.record, folder.path, interrupted=False), before, changed)
@@ -98,6 +100,7 @@ def reproduce(path: Path, results: Path, limit: int | None, allow_code_execution
     """Decode the run's samples again, the first `limit` of them, into another folder. Its weights must be the same."""
     folder, record = find(path)
     config = restore(record)
+    same_code(record["config"], plain_record(config), path)
     if path.resolve().parent == results.resolve():
         raise ConfigError(f"--results must be another folder than that of the run, got {str(results)!r} for both")
     need_same_weights(folder, record, model_files(config.model.source, config.model.revision))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from s2d2cli.errors import ConfigError
+from s2d2cli.runs import described
 from s2d2cli.runs.again import find
 from s2d2cli.runs.environment import hardware
 from s2d2cli.runs.store import Record, decoder_name
@@ -88,6 +89,12 @@ class Compared:
         sides = (self.first, self.second)
         return found + ["traced" for side in sides if side.record.get("traced")][:1]
 
+    @cached_property
+    def settings(self) -> list[str]:
+        """In which settings that have an effect for both the two differ, and what each has."""
+        a, b = (described.settings(side.record) for side in (self.first, self.second))
+        return [f"{key} {a[key]} and {b[key]}" for key in a if key in b and a[key] != b[key]]
+
     def speed_up(self, of: str) -> SpeedUp:
         """`of` is "seconds" or "forwards": new tokens per each of them."""
         ours, theirs = self._per(self.first, of), self._per(self.second, of)
@@ -106,6 +113,7 @@ class Compared:
             "first": self.first.name,
             "second": self.second.name,
             "measure": self.measure,
+            "settings": self.settings,
             **asdict(self.accuracy),
             **self.flips,
             "tokens_per_forward": asdict(self.speed_up("forwards")),
@@ -128,6 +136,11 @@ def compare(first: Path, second: Path, measure: str = CORRECT) -> Compared:
         raise ConfigError(
             f"a comparison needs the same prompts in both runs, and {len(other)} of {len(a.rows)} differ "
             f"({other[0]} is the first); compare runs of one model and one prompt style"
+        )
+    if a.record.get("model_files") != b.record.get("model_files"):
+        raise ConfigError(
+            f"a comparison of decoders needs the same weights in both runs, and those of {first} and {second} differ; "
+            f"compare runs of one checkpoint"
         )
     known = set.intersection(*({CORRECT, *row["measures"]} for side in (a, b) for row in side.rows.values()))
     if measure not in known:

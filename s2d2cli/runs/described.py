@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -84,13 +86,22 @@ def company(record: Record) -> dict[str, Any]:
         "data_rows": record["data"]["rows"],
         "model": config["model"]["name"],
         "source": f"{config['model']['source']}@{config['model']['revision']}",
+        "weights": digest(record.get("model_files")),
+        "first_prompt": digest(record.get("first_prompt")),
+        "scoring": str(record["facts"]),
         "hardware": hardware(env),
         "devices": env.get("devices", 1),  # runs of before it was noted computed on one
         "dtype": env.get("dtype"),
         "backend": env["backend"],
         "batch_size": config["batch_size"],
         "code": f"{env.get('s2d2')} {env.get('revision') or 'installed'}",
+        "software": ", ".join(f"{name} {env.get(name)}" for name in ("python", "torch", "transformers")),
     }
+
+
+def digest(value: Any) -> str:
+    """A few letters that differ when the value does."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def alarms_text(record: Record) -> str:
@@ -148,11 +159,14 @@ def seed_lines(rows: pd.DataFrame) -> list[str]:
     lines = []
     alike = [str({key: value for key, value in one.items() if key != "seed"}) for one in rows["settings"]]
     for _, group in rows.groupby(alike, sort=False):
-        if len(group) > 1:
-            mean, deviation = mean_and_deviation(group["accuracy"].tolist())
+        by_seed = {
+            one.get("seed"): accuracy for one, accuracy in zip(group["settings"], group["accuracy"], strict=True)
+        }
+        if len(by_seed) > 1:
+            mean, deviation = mean_and_deviation(list(by_seed.values()))
             shown = group["varied"].iloc[0].replace(f"seed={group['settings'].iloc[0]['seed']}", "").strip()
             lines.append(
-                f"{group['decoder'].iloc[0]} {shown}: {len(group)} seeds, accuracy {mean:.3f} on average, "
+                f"{group['decoder'].iloc[0]} {shown}: {len(by_seed)} seeds, accuracy {mean:.3f} on average, "
                 f"standard deviation {deviation:.3f} between them."
             )
     return lines

@@ -16,7 +16,13 @@ FEW = 3  # sentences of one kind; more of them become one
 def remarks(report: Report) -> list[str]:
     found = [*report.notes]
     for table in report.tables:
-        found += [*seed_lines(table.rows), *best(table), *without_baseline(table), *other_code(table)]
+        found += [
+            *seed_lines(table.rows),
+            *best(table),
+            *without_baseline(table),
+            *other_code(table),
+            *other_software(table),
+        ]
         found += [*traced(table), *gaps(report, table), *unpaired(table), *slower(table)]
     return [*found, *(f"Not in the tables: {line}." for line in report.unfinished)]
 
@@ -63,6 +69,12 @@ def other_code(table: Table) -> Iterator[str]:
             f"The rows of {table.title.partition(';')[0]} were made by different code ({', '.join(versions)}); "
             f"--strict-code sets them apart."
         )
+
+
+def other_software(table: Table) -> Iterator[str]:
+    versions = sorted(set(table.rows["software"]))
+    if len(versions) > 1:
+        yield f"The rows of {table.title.partition(';')[0]} ran on different software ({'; '.join(versions)})."
 
 
 def traced(table: Table) -> Iterator[str]:

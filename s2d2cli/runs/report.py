@@ -33,13 +33,25 @@ PROTOCOL = (
     "repeats",
     "model",
     "source",
+    "weights",
+    "first_prompt",
+    "scoring",
     "hardware",
     "devices",
     "dtype",
     "backend",
     "batch_size",
 )
-TOLD = ("data", "source", "task_settings", "repeats", "devices", "code")  # in a title, where they differ
+TOLD = (
+    "data",
+    "source",
+    "weights",
+    "scoring",
+    "task_settings",
+    "repeats",
+    "devices",
+    "code",
+)  # in a title, where they differ
 CODE = "code"  # differs between runs of one table unless they are to be kept apart
 
 

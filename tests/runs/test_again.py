@@ -88,6 +88,16 @@ def test_scoring_anew_changes_verdicts_and_nothing_else(tmp_path, monkeypatch):
     assert json.loads((folder / "run.json").read_text())["scored"]["changed"] == 6
 
 
+def test_another_version_of_the_scorer_is_recorded_and_no_reproduction(tmp_path, monkeypatch, s2d2):  # noqa: F811
+    doubles.use(monkeypatch)
+    folder = run(tmp_path / "r", "task=echo")
+    monkeypatch.setattr(doubles.Echo, "version", 4)
+    assert s2d2("reproduce", str(folder), "-o", str(tmp_path / "again")) == 2 and "task=echo has version 3" in s2d2.err
+    again.score(folder, False)
+    found = json.loads((folder / "run.json").read_text())
+    assert found["data"]["task_version"] == found["config"]["task"]["version"] == 4
+
+
 def test_an_unfinished_run_is_scored_as_far_as_it_is(tmp_path, monkeypatch):
     doubles.use(monkeypatch)
     folder = run(tmp_path, "task=echo")
@@ -169,7 +179,7 @@ def test_compare_pairs_the_samples(tmp_path, monkeypatch, s2d2):  # noqa: F811
     found = compare(first, second)
     assert found.accuracy.difference == pytest.approx(2 / 6) and found.accuracy.p_value == 0.5
     assert found.flips == {"only_first": ["echo/2", "echo/0"], "only_second": []}
-    assert found.speed_up("seconds").ratio == pytest.approx(1)
+    assert found.speed_up("seconds").ratio == pytest.approx(1) and found.settings == ["seed 0 and 1"]
     assert s2d2("compare", str(first), str(second), "--flips") == 0
     assert "first - second = +0.333" in s2d2.out and "only second: none" in s2d2.out
     assert "tokens per second: the first has 1.00x" in s2d2.out
@@ -186,6 +196,10 @@ def test_compare_refuses_what_is_not_paired(tmp_path, monkeypatch, s2d2):  # noq
     row = store.RunFolder(other).rows()["echo/3"]
     store.RunFolder(other).append(row | {"prompt_sha256": "another"})
     assert s2d2("compare", str(whole), str(other)) == 2 and "1 of 6 differ (echo/3 is the first)" in s2d2.err
+    edit(other, model_files={"model.safetensors": "another"})
+    store.RunFolder(other).append(row)
+    assert s2d2("compare", str(whole), str(other)) == 2 and "needs the same weights in both runs" in s2d2.err
+    edit(other, model_files=json.loads((whole / "run.json").read_text())["model_files"])
     edit(part, status="started")
     assert s2d2("compare", str(whole), str(part)) == 2 and "must be a finished run, its status is started" in s2d2.err
     edit(other, environment=json.loads((whole / "run.json").read_text())["environment"] | {"cpu": "another"})

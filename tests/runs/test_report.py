@@ -202,6 +202,32 @@ def test_another_measure_is_another_table(tmp_path):
     assert len(build(folders).tables[0].rows) == 2
 
 
+def test_equal_greedy_runs_are_no_seeds(tmp_path):
+    """The same settings twice, as on two devices or in two folders; greedy runs have no seed."""
+    report = build(stored(tmp_path, run(0.5, 100.0, 1.0, *DYNAMIC), run(0.5, 120.0, 1.0, *DYNAMIC, "device=cpu")))
+    assert len(report.tables[0].rows) == 2 and not any("seeds" in line for line in remarks(report))
+    warm = [run(0.5, 1.0, 1.0, *DYNAMIC, "decode.temperature=1", f"device={device}") for device in ("cpu", "auto")]
+    assert not any("seeds" in line for line in remarks(build(stored(tmp_path / "warm", *warm))))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model_files": {"model.safetensors": "another"}}, "because weights differs"),
+        ({"first_prompt": "another"}, "because first prompt differs"),
+        ({"facts": {"sandbox": "process"}}, "because scoring differs"),
+    ],
+)
+def test_other_weights_prompts_and_sandboxes_stand_apart(tmp_path, changes, words):
+    report = build(stored(tmp_path, run(0.5, 1.0, 1.0, *AR), run(0.5, 1.0, 1.0, *DYNAMIC, **changes)))
+    assert len(report.tables) == 2 and any(words in note for note in report.notes)
+
+
+def test_other_software_is_told(tmp_path):
+    report = build(stored(tmp_path, run(0.5, 1.0, 1.0, *AR), run(0.5, 1.0, 1.0, *DYNAMIC, environment__torch="1.0")))
+    assert len(report.tables) == 1 and any("ran on different software" in line for line in remarks(report))
+
+
 def test_seeds_are_summed_up(tmp_path):
     warm = ["decode.temperature=1"]
     runs = [run(accuracy, 100.0, 1.0, *DYNAMIC, *warm, f"seed={i}") for i, accuracy in enumerate((0.5, 0.6, 0.7))]
