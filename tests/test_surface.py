@@ -24,6 +24,7 @@ OPTIONS = {
     "arness": f"{EVERYDAY} --config --json --k --out --print-config",
     "report": "--baseline --fail-under --json --measure --out --published --strict-code --trace --x",
     "compare": "--flips --json --measure",
+    "extract": "--defines --kind",
     "score": "--allow-code-execution --json",
     "completion": "--line",
     "doctor": "--config-dir --json --plugins --results -C -o",
