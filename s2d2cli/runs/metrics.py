@@ -56,6 +56,10 @@ SPEEDS = (
         False, 3, ("forwards", "tokens"),
     ),
     Metric(
+        "forwards_per_sample", "forwards/sample", "fwd/sample", "forward passes of a row per sample (NFE), prefill "
+        "counted", False, 1, ("forwards", "samples"),
+    ),
+    Metric(
         "rows_per_forward", "rows/forward", "rows/fwd", "token positions that one forward pass computes, whole batch",
         False, 1, ("query_rows", "model_forwards"),
     ),

@@ -67,6 +67,7 @@ def test_every_metric_has_its_direction(tmp_path):
     s2d2 = rows.loc["s2d2 always"]
     assert s2d2["rows_per_forward"] == 4 and s2d2["peak_gib"] == 1 and s2d2["latency_p50_s"] == pytest.approx(3.95)
     assert s2d2["forwards_per_token"] == pytest.approx(1 / s2d2["tokens_per_forward"])
+    assert s2d2["forwards_per_sample"] == pytest.approx(s2d2["forwards"] / s2d2["n"])
     assert s2d2["tokens_per_s"] == pytest.approx(s2d2["tokens"] / s2d2["seconds"])
     for key in ("tokens_per_s", "tokens_per_forward", "forwards_per_token", "seconds_per_sample"):
         assert s2d2[f"{key}_low"] < s2d2[key] < s2d2[f"{key}_high"], key
