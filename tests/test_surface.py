@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
+import yaml
 from typer.main import get_command
 
 from s2d2cli.cli import app
-from s2d2cli.config import DecodeConfig, ModelConfig, RunConfig
+from s2d2cli.config import STRATEGY_GROUPS, DecodeConfig, ModelConfig, RunConfig, names_of, strategy
+from s2d2cli.folders import package_folder
 
 EVERYDAY = """--batch-size --block-length --decoder --denoising-steps --device --dtype --limit --max-new-tokens --model
 --config-dir --plugins --results --router --seed --task --temperature --top-k --top-p -C -b -m -n -o -t"""
@@ -37,6 +40,54 @@ CONFIG = {
     RunConfig: """model decode decoder unmask router estimator verifier task device threads dtype backend seed limit
     repeats batch_size results""",
 }
+STRATEGIES = {
+    "unmask": {
+        "entropy_bounded": "gamma whole_sum",
+        "low_confidence_dynamic": "threshold",
+        "low_confidence_static": "",
+        "sequential": "",
+    },
+    "router": {
+        "always": "",
+        "hysteresis": "confidence score cost tau_on tau_off reset_per_block",
+        "min_span": "confidence tau_span legacy",
+        "never": "",
+        "score_threshold": "confidence score cost tau_score",
+        "ucb": "beta span_bins progress_bins entropy_bins entropy_of reset_per_block",
+    },
+    "estimator": {
+        "confidence": "gamma",
+        "entropy": "beta",
+        "entropy_threshold": "threshold",
+        "linear_margin": "coef",
+        "margin": "threshold",
+        "renyi2": "",
+    },
+    "verifier": {
+        "self": """acceptance published_temperature skip_redundant ahead spans resample residual_temperature tempering
+        ratio_threshold ratio_spans keep_confident""",
+        "single": "form max_rows",
+    },
+    "task": {
+        "gsm8k": "data style shots max_new_tokens",
+        "humaneval": "data max_new_tokens cpu_limit_s sandbox style",
+        "ifeval": "data chat max_new_tokens",
+        "jsonl": "data prompt answer scorer id system max_new_tokens",
+        "mbpp": "data max_new_tokens cpu_limit_s sandbox split style shots",
+        "mbpp_sanitized": "data max_new_tokens cpu_limit_s sandbox split style shots",
+        "tiny_code": "data max_new_tokens cpu_limit_s sandbox system",
+        "tiny_instruct": "data chat max_new_tokens",
+        "tiny_math": "data style shots max_new_tokens",
+    },
+}
+PRESETS = {
+    "autoregressive": "unmask=sequential router=never block_length=1 context=causal",
+    "dynamic": "unmask=low_confidence_dynamic router=never",
+    "s2d2": "unmask=low_confidence_dynamic router=always context=causal",
+    "s2d2_single": "unmask=low_confidence_dynamic router=always verifier=single context=causal",
+    "sequential": "unmask=sequential router=never",
+    "static": "unmask=low_confidence_static router=never",
+}
 
 
 def test_commands():
@@ -61,3 +112,27 @@ def test_options(command):
 @pytest.mark.parametrize("cls", CONFIG, ids=lambda cls: cls.__name__)
 def test_settings(cls):
     assert {field.name for field in fields(cls)} == set(CONFIG[cls].split())
+
+
+@pytest.mark.parametrize("group", STRATEGY_GROUPS)
+def test_strategies_and_their_settings(group):
+    """Those of the package: other tests bring their own."""
+    classes = {name: strategy(group, name) for name in names_of(group)}
+    ours = {name: cls for name, cls in classes.items() if cls.__module__.startswith("s2d2cli.")}
+    found = {name: {field.name for field in fields(cls)} for name, cls in ours.items()}
+    assert found == {name: set(text.split()) for name, text in STRATEGIES[group].items()}
+
+
+def test_decoders_and_what_they_choose():
+    assert {file.stem: chosen_by(file) for file in (package_folder("conf") / "decoder").glob("*.yaml")} == {
+        name: set(text.split()) for name, text in PRESETS.items()
+    }
+
+
+def chosen_by(file: Path) -> set[str]:
+    """A preset as words; the label `decoder`, which must be the file's name, is left out."""
+    preset = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert preset.pop("decoder") == file.stem
+    groups = {key.removeprefix("override /"): name for one in preset.pop("defaults") for key, name in one.items()}
+    values = groups | preset.pop("decode", {}) | preset
+    return {f"{key}={value}" for key, value in values.items()}
