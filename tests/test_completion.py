@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from s2d2cli.cli.completion import SCRIPTS, offered, split_line
+from s2d2cli.cli.completion import SCRIPTS, VALUES, offered, split_line
+from s2d2cli.config import CONTEXTS
 from tests.test_cli import s2d2 as s2d2
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +36,10 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("S2D2_CONFIG_DIR", str(tmp_path / "conf"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_every_context_is_offered():
+    assert VALUES["decode.context"] == CONTEXTS
 
 
 CASES = {

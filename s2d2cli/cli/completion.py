@@ -26,7 +26,7 @@ ANYWHERE = ("--quiet", "--verbose", "--no-color", "--debug")
 VALUES = {
     "device": ("auto", "cpu", "cuda"),
     "dtype": ("auto", "float32", "bfloat16", "float16"),
-    "decode.context": ("block", "causal"),
+    "decode.context": ("block", "causal", "causal_cache", "causal_draft"),
     "decode.commit": ("pending", "separate"),
 }
 
