@@ -17,6 +17,7 @@ from s2d2cli.config import RunConfig, compose
 from s2d2cli.errors import ConfigError
 from s2d2cli.runs.evaluate import Models, Outcome, evaluate
 from s2d2cli.runs.store import RunFolder, decoder_name
+from s2d2cli.runs.summary import FEW_SAMPLES
 from s2d2cli.runs.tables import plain_grid
 from s2d2cli.tasks.statistics import paired_difference
 
@@ -165,5 +166,7 @@ def table(found: Check) -> Group:
         counts = (str(pair.only_first), str(pair.only_second), f"{pair.p:.2g}")
         grid.add_row(f"{pair.first}, {pair.second}", f"{pair.difference:+.3f}", *counts)
     runs = ", ".join(map(str, (found.ours, found.autoregressive, found.unverified)))
-    title = f"verifier check, accuracy on {len(found.ours.correct)} samples: {runs}"
+    n = len(found.ours.correct)
+    few = f" (fewer than {FEW_SAMPLES}: rough)" if n < FEW_SAMPLES else ""
+    title = f"verifier check, accuracy on {n} samples{few}: {runs}"
     return Group(Text(title, style="bold"), grid)

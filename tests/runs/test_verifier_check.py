@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from s2d2cli.config import compose, run_id
-from s2d2cli.runs.verifier_check import Check, Decoded, autoregressive, compare, unverified
+from s2d2cli.runs.verifier_check import Check, Decoded, autoregressive, compare, table, unverified
 from tests.runs import doubles
 from tests.test_cli import s2d2 as s2d2
 
@@ -61,12 +61,21 @@ def test_no_warning_without_evidence(ours, ar, plain):
     json.dumps(found.plain(), allow_nan=False)
 
 
+@pytest.mark.parametrize(("n", "told"), [(199, "199 samples (fewer than 200: rough): "), (200, "200 samples: ")])
+def test_few_samples_are_said_to_be_few(n, told):
+    heading = table(Check(of("s2d2 always", 90, n), of("autoregressive", 90, n), of("dynamic", 90, n))).renderables[0]
+    assert told in str(heading)
+
+
 def test_eval_measures_and_reuses(s2d2, monkeypatch):
     made = doubles.use(monkeypatch)
     assert s2d2("eval", "task=echo", "decoder=autoregressive") == 0
     assert s2d2("eval", "task=echo", "-b", "8", "--check-verifier") == 0
     assert [decoder.config.decoder for decoder in made] == ["autoregressive", "s2d2", "dynamic"]
-    assert "accuracy on 6 samples: s2d2 always 0.500, autoregressive 0.500, dynamic 0.500" in s2d2.out
+    assert (
+        "accuracy on 6 samples (fewer than 200: rough): s2d2 always 0.500, autoregressive 0.500, dynamic 0.500"
+        in s2d2.out
+    )
     assert "Nothing speaks against" in s2d2.out and len(list(Path("results").iterdir())) == 3
     assert s2d2("eval", "task=echo", "-b", "8", "--check-verifier", "--json") == 0
     kept = json.loads(s2d2.out)["verifier_check"]
