@@ -57,6 +57,7 @@ class Meter:
         self.whole = Cost()
         self._open = Cost()  # since the last charge
         self._stamps: list[tuple[str, Any]] = []
+        self._made: set[str] = set()  # kinds of the forwards since the last lap
         self._per_row = Cost()  # what a sample that was there from the beginning would have to bear
         self._entry: dict[int, tuple[Cost, float]] = {}
 
@@ -64,13 +65,15 @@ class Meter:
         self._stamps = [("", self._stamp())]
 
     def lap(self, phase: str) -> None:
-        """The time since the last lap was spent on `phase`."""
-        self._stamps.append((phase, self._stamp()))
+        """The time since the last lap was spent on `phase`, if it made a forward; what needs none is bookkeeping."""
+        self._stamps.append((phase if phase in self._made else OTHER, self._stamp()))
+        self._made.clear()
 
     def forward(self, plan: ForwardPlan, rows_B: Tensor, forwards_BK: Tensor) -> None:
         """One forward; `rows_B` took part in it."""
         forwards_BK[:, KINDS.index(plan.kind)] += rows_B
         self.forwards[plan.kind.value] += 1
+        self._made.add(plan.kind.value)
         self._open.forwards += 1
         self._open.query_rows += plan.tokens_BQ.numel()
 

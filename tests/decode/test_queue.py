@@ -76,7 +76,7 @@ def test_no_more_are_admitted_when_asked(stopping):
     ]
 
 
-@pytest.mark.parametrize("name", ["greedy", "separate"])
+@pytest.mark.parametrize("name", ["greedy", "separate", "plain", "single"])
 @pytest.mark.parametrize("width", [1, 3])
 def test_the_shares_of_all_samples_add_up_to_the_whole(stopping, name, width):
     session = DECODERS[name].session(stopping, REQUESTS, width)
@@ -90,7 +90,7 @@ def test_the_shares_of_all_samples_add_up_to_the_whole(stopping, name, width):
     if width == 1:
         assert all(bill.share.total_s == pytest.approx(bill.latency_s) for bill in bills)
     kinds = {kind for kind, count in session.result.forwards.items() if count}
-    assert {phase for phase in PHASES if whole.seconds[phase] > 1e-3} <= kinds | {"other", "verify"}
+    assert {phase for phase in PHASES if whole.seconds[phase]} == kinds | {"other"}
 
 
 def test_seconds_cover_decoding_and_nothing_else(stopping):
