@@ -74,11 +74,11 @@ class Session:
         decoder, state, meter = self.decoder, self.state, self.meter
         meter.start()
         draft = decoder.drafter.draft(self)
-        meter.lap(Kind.DRAFT)
+        meter.lap(Kind.DRAFT.value)
         verify_B = decoder.router.decide(draft, state)
         meter.lap(OTHER)
         verdict = decoder.verifier.verify(draft, self, verify_B)
-        meter.lap(Kind.VERIFY)
+        meter.lap(Kind.VERIFY.value)
         commit = reveal(decoder.unmask, draft, verdict.commit, quota_B(state, draft, decoder.denoising_steps))
         self.observer.observe(self, draft, verdict, commit)
         state.write(commit)
@@ -128,7 +128,7 @@ class Session:
         for row, number in zip(rows, numbers, strict=True):
             self.live[row] = number
         self.working = sorted({*self.working, *rows})
-        self.meter.lap(Kind.PREFILL)
+        self.meter.lap(Kind.PREFILL.value)
         self.meter.enter(numbers)
 
     def encode(self, kind: Kind, state: BlockState, cache: KVCache, rows_B: Tensor) -> None:
@@ -163,7 +163,7 @@ class Session:
         if not self.layout.pending:
             self.meter.lap(OTHER)
             self.encode(Kind.COMMIT, state, self.cache, full_B)
-            self.meter.lap(Kind.COMMIT)
+            self.meter.lap(Kind.COMMIT.value)
         state.active_B = state.active_B & ~done_B
 
     def turn_over(self, broken_B: Tensor) -> None:
