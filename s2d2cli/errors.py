@@ -16,6 +16,8 @@ S2D2Error
 class S2D2Error(Exception):
     """Base of all errors whose message says what must hold, what came and what to do."""
 
+    exit_code = 2
+
 
 class ConfigError(S2D2Error): ...
 
@@ -23,7 +25,8 @@ class ConfigError(S2D2Error): ...
 class BusyError(ConfigError): ...
 
 
-class MissingExtraError(S2D2Error): ...
+class MissingExtraError(S2D2Error):
+    exit_code = 4
 
 
 class PromptError(S2D2Error): ...

@@ -92,7 +92,7 @@ def test_without_lm_eval_the_command_says_what_to_install(monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "s2d2cli.lm_eval.model", raising=False)
     with pytest.raises(SystemExit) as left:
         main()
-    assert left.value.code == 2
+    assert left.value.code == 4
     assert "pip install 's2d2[lm-eval]'" in capsys.readouterr().err
 
 

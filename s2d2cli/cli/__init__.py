@@ -34,7 +34,7 @@ from s2d2cli.cli import (
     status,
     sweep,
 )
-from s2d2cli.errors import MissingExtraError, S2D2Error
+from s2d2cli.errors import S2D2Error
 
 app = typer.Typer(
     help=f"{s2d2cli.__doc__} Settings are options or KEY=VALUE words, anywhere on the line.",
@@ -104,7 +104,7 @@ def run(line: list[str], debug: bool) -> None:
     try:
         app(line, prog_name="s2d2")
     except S2D2Error as error:
-        leave(error, 4 if isinstance(error, MissingExtraError) else 2, debug)
+        leave(error, error.exit_code, debug)
     except KeyboardInterrupt as error:
         leave(error, 130, debug)
     except BrokenPipeError:

@@ -14,7 +14,7 @@ def main() -> None:
         import_module("lm_eval.__main__").cli_evaluate()
     except S2D2Error as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from s2d2cli import __version__, models
 from s2d2cli.choose import model_choice
 from s2d2cli.config import RunConfig, compose, record, validate
 from s2d2cli.decode import Decoder, Generation, Request, build_decoder
-from s2d2cli.errors import ConfigError
+from s2d2cli.errors import ConfigError, MissingExtraError
 from s2d2cli.lm_eval.wishes import Wishes, agreed, cut, read_wishes
 from s2d2cli.runs.prompts import Tally
 
@@ -24,7 +24,7 @@ try:
     from lm_eval.api.registry import register_model
     from tqdm import tqdm
 except ImportError as missing:
-    raise ConfigError(f"s2d2cli.lm_eval needs lm-eval ({missing}); pip install 's2d2[lm-eval]'") from missing
+    raise MissingExtraError(f"s2d2cli.lm_eval needs lm-eval ({missing}); pip install 's2d2[lm-eval]'") from missing
 
 LENGTH = "decode.max_new_tokens"
 NEW_TOKENS = 256  # lm-eval's own, where neither the task nor the user says

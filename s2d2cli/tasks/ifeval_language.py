@@ -12,7 +12,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from s2d2cli.errors import TaskDataError
+from s2d2cli.errors import MissingExtraError
 from s2d2cli.tasks.ifeval_checks import check, compare
 
 OF_SENTENCES = {"length_constraints:number_sentences", "change_case:capital_word_frequency"}
@@ -128,7 +128,7 @@ def ensure(instruction_ids: set[str]) -> dict[str, str]:
             facts |= {"nltk": version("nltk"), "punkt": punkt().origin, "punkt_sha256": punkt().sha256}
     except ImportError as error:
         needing = sorted(instruction_ids & (OF_LANGUAGES | OF_SENTENCES))
-        raise TaskDataError(
+        raise MissingExtraError(
             f"the instructions {', '.join(needing)} must be judged with langdetect and with NLTK and its Punkt tables, "
             f"not all of which are there ({error}); run pip install 's2d2[ifeval]'"
         ) from error

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import nltk
 import pytest
 
-from s2d2cli.errors import TaskDataError
+from s2d2cli.errors import MissingExtraError
 from s2d2cli.tasks import ifeval_language
 from s2d2cli.tasks.ifeval import IFEval, TinyInstruct
 from s2d2cli.tasks.ifeval_language import ensure, languages, may_be, punkt
@@ -53,7 +53,7 @@ def hide(monkeypatch, *packages):
 def test_what_is_missing_is_said_before_any_model_loads(monkeypatch, tmp_path, hidden, row, instruction):
     monkeypatch.setattr(nltk.data, "path", [])
     hide(monkeypatch, hidden)
-    with pytest.raises(TaskDataError, match=rf"{instruction} must .*{hidden}.*; run pip install 's2d2\[ifeval\]'"):
+    with pytest.raises(MissingExtraError, match=rf"{instruction} must .*{hidden}.*; run pip install 's2d2\[ifeval\]'"):
         task_of(tmp_path, ROWS[row]).prepare(allow_code_execution=False)
 
 
