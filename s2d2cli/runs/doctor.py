@@ -9,7 +9,6 @@ import importlib.metadata
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +27,7 @@ from s2d2cli.errors import S2D2Error
 from s2d2cli.folders import VARIABLE, package_folder, user_folders
 from s2d2cli.models import load_model, pick_device, pick_dtype
 from s2d2cli.runs.code import revision
-from s2d2cli.runs.environment import cpu_model
+from s2d2cli.runs.environment import cpu_model, driver
 from s2d2cli.runs.prompts import Style, answers
 from s2d2cli.runs.store import need_writable
 from s2d2cli.tasks.sandbox import choose_sandbox
@@ -105,14 +104,6 @@ def gpu(index: int) -> Finding:
     if torch.cuda.is_bf16_supported():
         return Finding(f"gpu {index}", OK, f"{said}, bf16")
     return Finding(f"gpu {index}", WARNING, f"{said}, no bf16", "use dtype=float16 or dtype=float32")
-
-
-def driver() -> str:
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.split()[0]
-    except (OSError, subprocess.SubprocessError, IndexError):
-        return "unknown"
 
 
 def attention() -> Iterator[Finding]:

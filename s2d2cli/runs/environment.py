@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import subprocess
 import sys
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
@@ -19,11 +20,13 @@ from s2d2cli.models.checkpoint import find_folder, fingerprint
 from s2d2cli.runs.code import revision
 
 UNKNOWN = "unknown"
+NO_DIFFERENCE = ("gpus_visible",)  # what else could be seen from here has computed nothing
 
 
 def environment(backend: str) -> dict[str, Any]:
     """What is known before a model is loaded."""
     return {
+        "os": platform.platform(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": importlib.metadata.version("transformers"),
@@ -32,14 +35,42 @@ def environment(backend: str) -> dict[str, Any]:
         "cpu": cpu_model(),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "gpus_visible": torch.cuda.device_count(),
         "backend": backend,
     }
 
 
 def placed(model: Any) -> dict[str, Any]:
-    """Where the model's weights ended up (all on one device), and in which number format."""
+    """Where the model's weights ended up (all on one device), in which number format, and the tokens that end a reply
+    or stand for what is undecided, as settings and the checkpoint's files have it together."""
     device = torch.device(model.device)
-    return {"device": device.type, "devices": 1, "dtype": str(model.dtype).removeprefix("torch.")}
+    return {
+        "device": device.type,
+        "devices": 1,
+        **(gpu(device) if device.type == "cuda" else {}),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "stop_ids": list(model.stop_ids),
+        "mask_id": model.mask_id,
+    }
+
+
+def gpu(device: torch.device) -> dict[str, Any]:
+    """The GPU that computes, which need not be the first one, and what drives it."""
+    found = torch.cuda.get_device_properties(device)
+    return {
+        "gpu": found.name,
+        "gpu_memory_bytes": found.total_memory,
+        "cuda": torch.version.cuda,
+        "driver": driver(),
+    }
+
+
+def driver() -> str:
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.split()[0]
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return UNKNOWN
 
 
 def watch_memory(device: torch.device) -> None:
@@ -85,8 +116,9 @@ def hardware(env: dict[str, Any]) -> str:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """The entries in which two environments differ."""
-    return sorted(key for key in before.keys() & now.keys() if before[key] != now[key])
+    """The entries in which two environments differ; one that only the later version of the code knows is none."""
+    shared = before.keys() & now.keys() - {*NO_DIFFERENCE}
+    return sorted(key for key in shared if before[key] != now[key])
 
 
 def cpu_model() -> str:
