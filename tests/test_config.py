@@ -138,6 +138,22 @@ def test_run_id_knows_settings_and_ignores_labels():
     assert len(ids) == 5 and run_id(base) not in ids
 
 
+def test_other_settings_find_no_finished_run():
+    """ao#3073, lighteval#239: results of another threshold, revision or block length were handed out."""
+    words = ("unmask.threshold=0.7", "unmask.threshold=0.9", "decode.block_length=4", "decode.block_length=8")
+    revisions = ("model.revision=main", "model.revision=0123abc")
+    ids = [run_id(compose(["decoder=dynamic", "model=sdar-8b", word])) for word in words + revisions]
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_raised_task_version_is_another_run(monkeypatch):
+    """SimPO#73: the same model gained three points with a newer task of the same name."""
+    config = compose([])
+    before = run_id(config)
+    monkeypatch.setattr(type(config.task), "version", config.task.version + 1)
+    assert run_id(config) == run_id(compose([])) != before
+
+
 def test_record_is_plain_json_and_names_every_strategy():
     plain = record(compose([]))
     assert json.loads(json.dumps(plain)) == plain

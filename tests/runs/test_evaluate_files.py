@@ -17,6 +17,7 @@ from s2d2cli.runs.environment import model_files
 from s2d2cli.runs.evaluate import Models, evaluate, finished
 from s2d2cli.runs.tables import entries
 from tests.runs import doubles
+from tests.test_cli import s2d2 as s2d2
 
 TINY = Path(checkpoint.__file__).parents[1] / "assets" / "tiny"
 
@@ -169,6 +170,18 @@ def test_asking_whether_a_folder_can_be_written_to_makes_none(tmp_path):
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ConfigError, match="choose another --out"):
         store.need_writable(Path("/proc/x/y"))
+
+
+@pytest.mark.parametrize("command", ["report", "arness", "sweep"])
+def test_out_that_names_a_file_is_refused(s2d2, monkeypatch, tmp_path, command):
+    """lm-evaluation-harness#2927: x.json became a folder."""
+    doubles.use(monkeypatch)
+    (tmp_path / "x.json").write_text("mine")
+    assert s2d2("eval", "task=echo") == 0
+    words = [] if command == "report" else ["task=echo", *(["decode.block_length=2,4"] if command == "sweep" else [])]
+    assert s2d2(command, *words, "--out", "x.json") == 2
+    assert "'x.json' must be a folder that can be written to: File exists; choose another --out" in s2d2.err
+    assert (tmp_path / "x.json").read_text() == "mine"
 
 
 def test_lines_end_at_line_feeds_only(tmp_path, monkeypatch):

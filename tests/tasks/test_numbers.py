@@ -1,6 +1,7 @@
 """The answer of a worked solution, read as an exact fraction."""
 
 import json
+import time
 from fractions import Fraction
 
 import pytest
@@ -163,6 +164,29 @@ FRAGMENTS = [
 def test_any_text_is_read_without_an_error(text):
     answer = find_answer(text)
     assert answer is None or Fraction(answer.text) == answer.value
+
+
+NASTY = {
+    "digits": "1" * 100_000,
+    "groups of three": "1," + "234," * 5_000 + "x",
+    "braces that nest": "\\boxed{" + "{" * 20_000 + "}" * 20_000,
+    "a box that is never closed": "\\boxed{" + "{" * 20_000,
+    "thousands of boxes": "\\boxed{x}" * 5_000,
+    "boxes that nest": "\\boxed{" * 4_000 + "1" + "}" * 4_000,
+    "hashes on lines": "#### x\n" * 5_000,
+    "spaces": "1" + " " * 30_000 + "x",
+    "fractions": "\\frac{1}{" * 3_000,
+    "powers of powers": "9^" * 20_000 + "99999999",
+    "units": "\\boxed{" + "\\text{a}" * 5_000 + "}",
+}
+
+
+@pytest.mark.parametrize("text", NASTY.values(), ids=NASTY)
+def test_no_text_takes_long(text):
+    """opencompass#2478: the parser of answers hung, and the run with it."""
+    began = time.process_time()
+    find_answer(text)
+    assert time.process_time() - began < 1
 
 
 FORMATS = {
