@@ -10,11 +10,14 @@ number), and of `10:30` only a part is read.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
 MAX_DIGITS = 60  # longer digit strings and powers of ten are noise, and would cost time to compute
+MAX_PLACES = 50  # a reply that repeats itself to its end has thousands of boxes: the last ones are read,
+MAX_LENGTH = 1000  # and of each so many characters; else the time would grow with the square of the length
 
 
 @dataclass(frozen=True)
@@ -73,26 +76,31 @@ def find_answer(text: str) -> Answer | None:
 
 def boxes(text: str) -> Iterator[Fraction]:
     """Values of the boxes, last box first."""
-    for match in reversed(list(BOX.finditer(text))):
+    for match in last_places(BOX, text):
         value = expression_value(SPACED_SIGN.sub(r"\1", box_content(text, match.end())))
         if value is not None:
             yield value
 
 
+def last_places(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Where an answer may begin, last first."""
+    return reversed(deque(pattern.finditer(text), MAX_PLACES))
+
+
 def box_content(text: str, start: int) -> str:
     """What stands between the brace before `start` and its partner; a box that is never closed ends with its line."""
     depth = 1
-    for index in range(start, len(text)):
+    for index in range(start, min(len(text), start + MAX_LENGTH)):
         depth += {"{": 1, "}": -1}.get(text[index], 0)
         if depth == 0:
             return text[start:index]
-    return text[start:].partition("\n")[0]
+    return text[start : start + MAX_LENGTH].partition("\n")[0]
 
 
 def after_hashes(text: str) -> Iterator[Fraction]:
     """Values that directly follow `####`, last first; a Markdown heading such as `#### Step 2` is none."""
-    for match in reversed(list(HASHES.finditer(text))):
-        line = text[match.end() :].partition("\n")[0]
+    for match in last_places(HASHES, text):
+        line = text[match.end() : match.end() + MAX_LENGTH].partition("\n")[0]
         value = expression_value(line, anchored="=" not in line)
         if value is not None:
             yield value
@@ -100,8 +108,8 @@ def after_hashes(text: str) -> Iterator[Fraction]:
 
 def after_phrases(text: str) -> Iterator[Fraction]:
     """Values of the sentences that name the answer, last first."""
-    for match in reversed(list(PHRASE.finditer(text))):
-        value = expression_value(SENTENCE_END.split(text[match.end() :], maxsplit=1)[0])
+    for match in last_places(PHRASE, text):
+        value = expression_value(SENTENCE_END.split(text[match.end() : match.end() + MAX_LENGTH], maxsplit=1)[0])
         if value is not None:
             yield value
 
