@@ -20,9 +20,10 @@ OPTIONS = {
     "generate": f"""{EVERYDAY} --config --input --json --messages --output --pace --print-config --prompt --raw --show
     --system --trace""",
     "eval": f"{EVERYDAY} --allow-code-execution --check-verifier --config --json --print-config --trace",
-    "sweep": f"""{EVERYDAY} --allow-code-execution --break-claims --dry-run --fail-fast --launcher --max-attempts
+    "sweep": f"""{EVERYDAY} --allow-code-execution --break-claims --dry-run --fail-fast --json --launcher --max-attempts
     --max-points --no-retry-failed --out --print-config --retry-failed --shard --strict-code --worker --workers""",
-    "search": f"""{EVERYDAY} --allow-code-execution --dry-run --limits --objective --out --trials --worker --workers""",
+    "search": f"""{EVERYDAY} --allow-code-execution --dry-run --json --limits --objective --out --trials --worker
+    --workers""",
     "status": "--json",
     "arness": f"{EVERYDAY} --config --json --k --out --print-config",
     "report": "--baseline --fail-under --json --measure --out --published --strict-code --trace --x",

@@ -83,10 +83,11 @@ def check_launcher(how: How, words: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Start:
-    """What workers are told besides their folder."""
+    """What workers are told besides their folder, and how this process tells what became of it."""
 
     allow_code_execution: bool
     launcher_words: list[str]
+    as_json: bool = False
 
 
 def follow(watch: Watch, how: How, start: Start) -> bool:

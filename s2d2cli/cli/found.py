@@ -13,33 +13,49 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from s2d2cli.runs.metrics import Metric
+    from s2d2cli.runs.report import Wish
     from s2d2cli.runs.search_plan import Search
-    from s2d2cli.runs.search_study import Study
+    from s2d2cli.runs.search_study import Proposal, Study
+    from s2d2cli.runs.store import RunFolder
 
 
-def finish(wanted: Search, study: Study, out: Path) -> int:
-    """Write the report and print the front, on the most samples that anything was measured on; how many runs that
-    are."""
+def finish(wanted: Search, study: Study, out: Path, as_json: bool) -> list[str]:
+    """Write the report and print the front, on the most samples that anything was measured on; the run ids of that
+    front."""
+    from s2d2cli.cli.answer import tell_search
+    from s2d2cli.cli.report import shown, written
     from s2d2cli.runs.search_front import measured
 
     points = [*study.complete(), *wanted.alone]
     for limit in reversed(wanted.asked.limits):
         frame = measured(wanted, points, limit)
         if not frame.empty:
-            report(wanted, frame, out)
-            show_front(wanted, frame, limit)
-            return len(frame)
-    return 0
+            front = list(frame.loc[frame["front"], "run_id"])
+            if as_json:
+                written(folders(frame), out, wish(wanted))
+                tell_search(wanted, study, front, out)
+            else:
+                shown(folders(frame), out, wish(wanted))
+                show_front(wanted, frame, limit)
+            return front
+    if as_json:
+        tell_search(wanted, study, [], None)
+    return []
 
 
-def report(wanted: Search, frame: pd.DataFrame, out: Path) -> None:
-    from s2d2cli.cli.report import shown
-    from s2d2cli.runs.metrics import ACCURACY, USUAL
-    from s2d2cli.runs.report import Wish
+def folders(frame: pd.DataFrame) -> list[RunFolder]:
     from s2d2cli.runs.store import RunFolder
 
+    return [RunFolder(Path(folder)) for folder in frame["folder"]]
+
+
+def wish(wanted: Search) -> Wish:
+    """A report with the objectives among its axes."""
+    from s2d2cli.runs.metrics import ACCURACY, USUAL
+    from s2d2cli.runs.report import Wish
+
     axes = tuple(dict.fromkeys(metric for metric in (*wanted.objectives, *USUAL) if metric != ACCURACY))
-    shown([RunFolder(Path(folder)) for folder in frame["folder"]], out, Wish(axes=axes))
+    return Wish(axes=axes)
 
 
 def show_front(wanted: Search, frame: pd.DataFrame, limit: int | None) -> None:
@@ -71,14 +87,22 @@ def command(wanted: Search, words: Sequence[str], limit: int | None) -> str:
     return shlex.join(["s2d2", "eval", *plugins, *model, *left, *samples, *where])
 
 
-def leave(wanted: Search, study: Study, stopped: bool, found: int) -> None:
-    """What is left or failed, and the exit code."""
+def failures(study: Study) -> list[tuple[Proposal, str]]:
+    """The trials that failed, and why."""
     from s2d2cli.runs.store import folder_of
 
-    failed = study.failed()
-    for proposal in failed:
+    found = []
+    for proposal in study.failed():
         error = (folder_of(proposal.config).record() or {}).get("error") or {}
         told = f"{error['type']}: {error['message']}" if error else "it has not all of the objectives"
+        found.append((proposal, told))
+    return found
+
+
+def leave(wanted: Search, study: Study, stopped: bool, found: bool) -> None:
+    """What is left or failed, and the exit code."""
+    failed = failures(study)
+    for proposal, told in failed:
         typer.echo(f"failed: {' '.join(proposal.words)}: {told}", err=True)
     if stopped:
         typer.echo("Interrupted; the same command goes on from here.", err=True)

@@ -145,14 +145,22 @@ def shown(folders: Sequence[RunFolder], out: Path, wish: Wish) -> Report:
 
 
 def printed_as_json(folders: Sequence[RunFolder], out: Path, wish: Wish) -> Report:
-    """Nothing but one object on stdout; where the files are goes to stderr."""
+    """Nothing but one object on stdout."""
     import json
 
+    from s2d2cli.runs.report_files import as_json
+
+    built = written(folders, out, wish)
+    typer.echo(json.dumps(as_json(built), indent=1, ensure_ascii=False))
+    return built
+
+
+def written(folders: Sequence[RunFolder], out: Path, wish: Wish) -> Report:
+    """The files alone; where they are goes to stderr."""
     from s2d2cli.runs.report import build
-    from s2d2cli.runs.report_files import as_json, write
+    from s2d2cli.runs.report_files import write
 
     built = build(folders, wish)
-    typer.echo(json.dumps(as_json(built), indent=1, ensure_ascii=False))
     for file in write(built, out) if built.tables else []:
         typer.echo(file, err=True)
     return built

@@ -61,9 +61,14 @@ def search(
     allow_code_execution: AllowCode = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be searched, and leave.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the report.", show_default=False)] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what became of each setting as one JSON object; all else to stderr.")
+    ] = False,
 ) -> None:
     """Look for the best trade-offs with a fraction of a grid's runs; the same command again goes on."""
     need_optuna()
+    if as_json:
+        need_runs(goal, dry_run)
     if goal.worker is not None:
         join(goal.worker, allow_code_execution)
         return
@@ -77,7 +82,15 @@ def search(
     need_writable(results, "--results")
     out = out or results / "report" / wanted.path.name
     need_writable(out)
-    run(wanted, goal.workers, allow_code_execution, out)
+    run(wanted, goal.workers, allow_code_execution, out, as_json)
+
+
+def need_runs(goal: Goal, dry_run: bool) -> None:
+    from s2d2cli.errors import ConfigError
+
+    other = "--worker" if goal.worker is not None else "--dry-run" if dry_run else None
+    if other:
+        raise ConfigError(f"--json prints what a search has found, and {other} does not; leave one of them out")
 
 
 def need_optuna() -> None:
@@ -128,7 +141,7 @@ def announce(wanted: Search) -> None:
     typer.echo(f"search folder: {wanted.path}", err=True)
 
 
-def run(wanted: Search, workers: int, allow_code_execution: bool, out: Path) -> None:
+def run(wanted: Search, workers: int, allow_code_execution: bool, out: Path, as_json: bool) -> None:
     from s2d2cli.cli.found import finish, leave
     from s2d2cli.runs.interrupt import stop_signal
     from s2d2cli.runs.search import reuse
@@ -148,8 +161,8 @@ def run(wanted: Search, workers: int, allow_code_execution: bool, out: Path) -> 
         for line in alone:
             typer.echo(line, err=True)
         stopped = stop.requested
-    found = finish(wanted, study, out)
-    leave(wanted, study, stopped, found)
+    front = finish(wanted, study, out, as_json)
+    leave(wanted, study, stopped, found=bool(front))
 
 
 def work(wanted: Search, study: Study, allow_code_execution: bool) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from s2d2cli.cli.answer import tell_sweep
 from s2d2cli.cli.crew import How, Start, check_launcher, follow, join, leave
 from s2d2cli.cli.evaluate import AllowCode
 from s2d2cli.cli.words import Everyday, PrintConfig, Settings, key_of, print_settings, settings, shared, spelled
@@ -36,8 +37,13 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points and leave.")] = False,
     print_config: PrintConfig = False,
     out: Annotated[Path | None, typer.Option("--out", help="Folder for the report.", show_default=False)] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what became of each point as one JSON object; all else to stderr.")
+    ] = False,
 ) -> None:
     """Run every combination of the given values, skip what is finished, and print the Pareto table."""
+    if as_json:
+        need_points(how, print_config)
     if how.worker is not None:
         join(how.worker, how.shard, allow_code_execution)
         return
@@ -53,10 +59,22 @@ def sweep(
         print_settings(*(point.config for point in planned.points))
         return
     if dry_run:
-        list_points(planned.points)
+        if as_json:
+            tell_sweep(planned, {}, None, None)
+        else:
+            list_points(planned.points)
         return
     out = ready(planned, out, names)
-    run_points(planned, names, how, Start(allow_code_execution, launcher_words), out)
+    run_points(planned, names, how, Start(allow_code_execution, launcher_words, as_json), out)
+
+
+def need_points(how: How, print_config: bool) -> None:
+    """Refuse to promise an answer about points where none is given."""
+    from s2d2cli.errors import ConfigError
+
+    other = "--worker" if how.worker is not None else "--print-config" if print_config else None
+    if other:
+        raise ConfigError(f"--json prints what became of a sweep's points, and {other} does not; leave one of them out")
 
 
 def understand(everyday: Everyday, words: Sequence[str]) -> tuple[list[str], Settings, SweepFile | None]:
@@ -149,8 +167,9 @@ def ready(planned: Plan, out: Path | None, names: Sequence[str]) -> Path:
 
 def run_points(planned: Plan, names: Sequence[str], how: How, start: Start, out: Path) -> None:
     """Run what is open, a line each as it ends; then the report over exactly this sweep's points, and what failed."""
-    from s2d2cli.cli.report import show
+    from s2d2cli.cli.report import show, written
     from s2d2cli.cli.watch import Watch
+    from s2d2cli.runs.report import Wish
     from s2d2cli.runs.rounds import begin, sweep_folder
     from s2d2cli.runs.store import folder_of
     from s2d2cli.runs.sweep import prepare
@@ -162,7 +181,14 @@ def run_points(planned: Plan, names: Sequence[str], how: How, start: Start, out:
     typer.echo(f"sweep folder: {folder.path}", err=True)
     if how.workers == 0:
         typer.echo(f"start workers, as many as you like: s2d2 sweep --worker {folder.path}", err=True)
+        if start.as_json:
+            tell_sweep(planned, {}, folder.path, None)
         return
     interrupted = follow(watch, how, start) and watch.open() > 0
-    show([folder_of(point.config) for point in planned.points], out)
+    runs = [folder_of(point.config) for point in planned.points]
+    if start.as_json:
+        written(runs, out, Wish())
+        tell_sweep(planned, {entry.run_id: row.error for entry, row in watch.failed()}, folder.path, out)
+    else:
+        show(runs, out)
     leave(watch, interrupted)

@@ -109,6 +109,17 @@ class Study:
     def failed(self) -> list[Proposal]:
         return [self.proposal(trial) for trial in self.trials(TrialState.FAIL)]
 
+    def left_out(self) -> list[tuple[list[str], str]]:
+        """Settings that were drawn and make no valid run, and why."""
+        pruned = self.study.get_trials(deepcopy=False, states=(TrialState.PRUNED,))
+        found = []
+        for words in dict.fromkeys(tuple(self.choose(trial)) for trial in pruned):
+            try:
+                self.search.config(words, self.asked.limits[0])
+            except S2D2Error as error:
+                found.append((list(words), str(error)))
+        return found
+
     def proposal(self, trial: FrozenTrial) -> Proposal:
         words = list(trial.user_attrs["words"])
         return Proposal(trial.number, words, self.search.config(words, self.asked.limits[0]))

@@ -404,6 +404,23 @@ def test_the_command_says_when_the_ranges_are_used_up_and_what_failed(s2d2, deco
     assert "Only 3 trials: the ranges hold no other settings that are valid." in s2d2.err
 
 
+def test_a_search_as_one_json_object(s2d2, decoders, monkeypatch):
+    monkeypatch.setattr(doubles.EchoDecoder, "check", refuse_long)
+    steps = ("decode.block_length=4,8", "decode.denoising_steps=4,8")  # four pairs, one of them invalid
+    words = ("search", "--task", "echo", "decode.max_new_tokens=5,14", *steps, "limit=2", "--trials", "9", "--json")
+    assert s2d2(*words) == 1 and "failed: " in s2d2.err
+    told = json.loads(s2d2.out)
+    kinds = [point["status"] for point in told["points"]]
+    assert sorted(kinds) == ["done"] * 3 + ["failed"] * 3 and len(told["failed"]) == 3
+    assert {one["error"] for one in told["failed"]} == {"RuntimeError: too long"}
+    assert told["skipped"] and all("got 8" in one["reason"] for one in told["skipped"])
+    measured = {point["run_id"]: point for point in told["points"] if point["status"] == "done"}
+    assert told["front"] and set(told["front"]) <= measured.keys()
+    assert all(point["n"] == 2 and point["tokens_per_s"] and point["accuracy"] == 0.5 for point in measured.values())
+    assert (Path(told["report"]) / "report.html").is_file() and (Path(told["search"]) / "search.json").is_file()
+    assert s2d2(*words, "--dry-run") == 2 and "leave one of them out" in s2d2.err
+
+
 def test_limits_replace_the_limit_of_a_file(s2d2, decoders):
     Path("mine.yaml").write_text("overrides: [task=echo, limit=1]\ngrid: {decode.max_new_tokens: '4,8,12'}")
     assert s2d2("search", "./mine.yaml", "--limits", "2,4", "--trials", "3") == 0

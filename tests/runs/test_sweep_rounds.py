@@ -244,3 +244,27 @@ def test_a_bar_on_a_terminal(s2d2, decoders, monkeypatch):
         looking.progress()
     assert "[1/3] failed decode.temperature=1 task=echo seed=1: OutOfMemory: [so] much" in screen.getvalue()
     assert "0 running" in screen.getvalue() and "1/3" in screen.getvalue()
+
+
+def test_a_sweep_as_one_json_object(s2d2, broken):
+    """Fields of failed and skipped points too; the rest of the words are on stderr."""
+    words = ("sweep", "seed=1,2", "task=echo", WARM, "decode.block_length=4", "decode.denoising_steps=4,8", "--json")
+    assert s2d2(*words, "--dry-run") == 0
+    assert [point["status"] for point in json.loads(s2d2.out)["points"]] == ["open", "open"]
+    assert s2d2(*words) == 1 and "failed: " in s2d2.err and "report.html" in s2d2.err
+    told = json.loads(s2d2.out)
+    done, failed = told["points"]
+    assert (done["status"], done["n"], done["accuracy"]) == ("done", 6, 0.5) and "seed=1" in done["overrides"]
+    record = json.loads((Path(done["folder"]) / "run.json").read_text())
+    assert done["run_id"] == record["run_id"] and done["tokens_per_s"] == record["speed"]["tokens_per_s"]
+    assert done["tokens_per_forward"] == record["speed"]["tokens_per_forward"]
+    assert failed["status"] == "failed" and failed["accuracy"] is None
+    (error,) = told["failed"]
+    assert error["run_id"] == failed["run_id"] and error["error"] == "RuntimeError: out of memory [on purpose]"
+    assert len(told["skipped"]) == 2 and "got 8" in told["skipped"][0]["reason"]
+    assert (Path(told["report"]) / "report.html").is_file() and (Path(told["sweep"]) / "manifest.json").is_file()
+
+
+def test_json_without_points_is_refused(s2d2, decoders):
+    assert s2d2(*POINTS, "--json", "--print-config") == 2 and "leave one of them out" in s2d2.err
+    assert s2d2("sweep", "--worker", "nowhere", "--json") == 2 and "--worker does not" in s2d2.err
