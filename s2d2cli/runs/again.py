@@ -14,6 +14,7 @@ from s2d2cli.runs.environment import differences, model_files
 from s2d2cli.runs.evaluate import Models, Outcome, Run, evaluate, facts, need_same_weights
 from s2d2cli.runs.rows import VERDICT, attempts, judged
 from s2d2cli.runs.store import SCHEMA, Record, RunFolder
+from s2d2cli.tasks.base import DataSource
 
 
 def find(path: Path) -> tuple[RunFolder, Record]:
@@ -39,11 +40,12 @@ def score(path: Path, allow_code_execution: bool) -> Rescored:
     """Judge every answer of the run with today's scorer. What was decoded stays as it is."""
     folder, record = find(path)
     config = restore(record)
-    source = config.task.prepare(allow_code_execution)
-    if source.sha256 != record["data"]["sha256"]:
+    need_same_data(path, record, config.task.prepare(allow_code_execution))
+    readable = len(folder.rows())
+    if readable < record["n"]:
         raise TaskDataError(
-            f"{path} was decoded from other data ({record['data']['origin']}) than {source.origin} holds now; "
-            f"bring that data back"
+            f"{path} must have the {record['n']} samples that its run.json counts, and only {readable} can be read "
+            f"from samples.jsonl; bring that file back, or have the rest decoded again by the run's own command"
         )
     with folder.locked():
         run = Run(config, folder, attempts(config.task.samples(config.limit), config.repeats), folder.rows(), record)
@@ -53,6 +55,14 @@ def score(path: Path, allow_code_execution: bool) -> Rescored:
         done = "started" if run.todo() else "success"
         run.note(scored={"s2d2": s2d2cli.__version__, "changed": len(changed)}, error=None, status=done)
     return Rescored(Outcome(run.record, folder.path, interrupted=False), before, changed)
+
+
+def need_same_data(path: Path, record: Record, source: DataSource) -> None:
+    if source.sha256 != record["data"]["sha256"]:
+        raise TaskDataError(
+            f"{path} was decoded from other data ({record['data']['origin']}) than {source.origin} holds now; "
+            f"bring that data back"
+        )
 
 
 def judge_again(run: Run) -> list[str]:
@@ -103,6 +113,7 @@ def reproduce(path: Path, results: Path, limit: int | None, allow_code_execution
     same_code(record["config"], plain_record(config), path)
     if path.resolve().parent == results.resolve():
         raise ConfigError(f"--results must be another folder than that of the run, got {str(results)!r} for both")
+    need_same_data(path, record, config.task.prepare(allow_code_execution))
     need_same_weights(folder, record, model_files(config.model.source, config.model.revision))
     config = replace(config, results=str(results), limit=limit or config.limit)
     outcome = evaluate(config, Models(), allow_code_execution)

@@ -187,7 +187,8 @@ def begin(config: RunConfig, folder: store.RunFolder, source: DataSource) -> Run
             f"{folder.path} was begun with other data than {source.origin} holds now, or by another version of s2d2; "
             f"move that folder away, or use another --results folder"
         )
-    need_same_weights(folder, earlier, fresh["model_files"])
+    if rows:  # nothing decoded is lost by beginning with other weights
+        need_same_weights(folder, earlier, fresh["model_files"])
     earlier["resumed_with"] = sorted({*earlier["resumed_with"], *differences(earlier["facts"], fresh["facts"])})
     return Run(config, folder, chosen, rows, earlier)
 

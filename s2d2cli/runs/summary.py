@@ -40,8 +40,11 @@ def share_of(counts: Sequence[tuple[int, int]], problems: Sequence[str]) -> dict
     (cluster bootstrap), because the parts of one problem are not independent."""
     hits, totals = ([pair[column] for pair in counts] for column in (0, 1))
     right, n = int(sum(hits)), sum(totals)
-    if n == len(counts) == len(set(problems)):
+    clusters = len(set(problems))
+    if n == len(counts) == clusters:
         interval = list(wilson(right, n)) if n else None
+    elif n and right in (0, n):  # where all agree, no draw of problems would differ: as sure as so many problems are
+        interval = list(wilson(clusters if right else 0, clusters))
     else:
         interval = list(ratio_interval(hits, totals, clusters=problems)) if n else None
     return {"correct": right, "accuracy": right / n if n else None, "interval": interval}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from s2d2cli.config import STRATEGY_GROUPS, compose, names_of, record, run_id
-from s2d2cli.errors import ConfigError
+from s2d2cli.errors import ConfigError, TaskDataError
 from s2d2cli.restore import restore
 from s2d2cli.runs import again, store
 from s2d2cli.runs.compare import compare
@@ -103,6 +103,11 @@ def test_an_unfinished_run_is_scored_as_far_as_it_is(tmp_path, monkeypatch):
     folder = run(tmp_path, "task=echo")
     file = folder / "samples.jsonl"
     file.write_bytes(b"\n".join(file.read_bytes().split(b"\n")[:4]) + b"\n")
+    before = (folder / "run.json").read_bytes()
+    with pytest.raises(TaskDataError, match="must have the 6 samples that its run.json counts, and only 4 can be read"):
+        again.score(folder, False)
+    assert (folder / "run.json").read_bytes() == before, "a damaged file must not cost the record"
+    edit(folder, n=0, status="started")
     scored = again.score(folder, False)
     assert scored.outcome.record["n"] == 4 and scored.outcome.record["status"] == "started"
 
@@ -112,6 +117,7 @@ def test_score_refuses_other_data_and_other_folders(tmp_path, monkeypatch, s2d2)
     folder = run(tmp_path / "r", "task=echo")
     edit(folder, data=json.loads((folder / "run.json").read_text())["data"] | {"sha256": "0" * 64})
     assert s2d2("score", str(folder)) == 2 and "was decoded from other data" in s2d2.err
+    assert s2d2("reproduce", str(folder), "-o", str(tmp_path / "x")) == 2 and "was decoded from other data" in s2d2.err
     assert s2d2("score", str(tmp_path)) == 2 and "must be the folder of a run" in s2d2.err
     edit(folder, schema=1)
     assert s2d2("score", str(folder)) == 2 and "is of another version" in s2d2.err

@@ -67,6 +67,8 @@ def test_repeats():
     assert found["repeated"]["pass_at_k"] == pytest.approx({"1": 1 / 3, "2": (1 + 0 + 2 / 3) / 3, "3": 2 / 3})
     assert found["interval"] == list(ratio_interval([2, 0, 1], [3, 3, 3]))
     assert summarise(rows[::3])["repeated"] is None
+    sure = summarise([row(name, True, repeat) for name in "abcd" for repeat in range(3)])
+    assert sure["accuracy"] == 1 and sure["interval"] == list(wilson(4, 4)), "four problems, however often"
 
 
 def test_speed_is_a_ratio_of_sums():
