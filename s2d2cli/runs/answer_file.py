@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from s2d2cli.errors import PromptError
+from s2d2cli.runs import files
 from s2d2cli.runs.prompts import Conversation
 
 OWN = '{"id": '  # how a line of ours begins
@@ -57,14 +58,8 @@ def appended(path: Path) -> Iterator[TextIO]:
         ) from error
     try:
         with file:
-            drop_torn_line(path)
+            files.drop_torn_line(path)
             yield file
     finally:
         if new and not path.stat().st_size:
             path.unlink()
-
-
-def drop_torn_line(path: Path) -> None:
-    content = path.read_bytes()
-    if not content.endswith(b"\n"):
-        os.truncate(path, content.rfind(b"\n") + 1)

@@ -12,13 +12,13 @@ Samples stay in the run folders beside `sweeps/`, which go on inside a point. No
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from s2d2cli.errors import ConfigError
+from s2d2cli.runs import files
 
 SCHEMA = 1
 
@@ -63,12 +63,9 @@ class SweepFolder:
     def write(self, manifest: Manifest) -> None:
         for name in ("claims", "rows", "logs"):
             (self.path / name).mkdir(parents=True, exist_ok=True)
-        draft = self.path / f"manifest.json.{os.getpid()}.tmp"
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump({"schema": SCHEMA, **asdict(manifest)}, file, indent=1, ensure_ascii=False, allow_nan=False)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, self.path / "manifest.json")
+        plain = {"schema": SCHEMA, **asdict(manifest)}
+        text = json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False)
+        files.replace(self.path / "manifest.json", text)
 
     def read(self) -> Manifest:
         file = self.path / "manifest.json"

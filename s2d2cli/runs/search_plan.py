@@ -22,6 +22,7 @@ from s2d2cli import plugins
 from s2d2cli.config import RunConfig, compose
 from s2d2cli.errors import ConfigError
 from s2d2cli.restore import load_files
+from s2d2cli.runs import files
 from s2d2cli.runs.launch import go_to
 from s2d2cli.runs.metrics import METRICS, SPEEDUP, Metric
 from s2d2cli.runs.search_space import Space, spaces_of
@@ -80,9 +81,8 @@ class Search:
 
     def write(self) -> None:
         (self.path / "logs").mkdir(parents=True, exist_ok=True)
-        draft = self.path / f"search.json.{os.getpid()}.tmp"
-        draft.write_text(json.dumps({"schema": SCHEMA, **asdict(self.asked)}, indent=1) + "\n", encoding="utf-8")
-        os.replace(draft, self.path / "search.json")
+        text = json.dumps({"schema": SCHEMA, **asdict(self.asked)}, indent=1)
+        files.replace(self.path / "search.json", text + "\n")
 
 
 def asked(grids: list[list[str]], texts: dict[str, str], goal: str, budget: tuple[int, str | None]) -> Asked:

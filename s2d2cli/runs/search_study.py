@@ -9,7 +9,6 @@ run folder. So a trial whose worker died is simply one that is RUNNING and whose
 from __future__ import annotations
 
 import fcntl
-import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from optuna.trial import FixedTrial, FrozenTrial, TrialState, create_trial
 
 from s2d2cli.config import RunConfig, run_id
 from s2d2cli.errors import S2D2Error
+from s2d2cli.runs import files
 from s2d2cli.runs.described import flat
 from s2d2cli.runs.search_plan import Search
 from s2d2cli.runs.search_space import Outside
@@ -51,9 +51,8 @@ class Lock:
         if not self.depth:
             self.file = self.path.open("ab")
             fcntl.flock(self.file, fcntl.LOCK_EX)
-            content = self.journal.read_bytes() if self.journal.is_file() else b""
-            if content and not content.endswith(b"\n"):
-                os.truncate(self.journal, content.rfind(b"\n") + 1)
+            if self.journal.is_file():
+                files.drop_torn_line(self.journal)
         self.depth += 1
         return True
 

@@ -19,6 +19,7 @@ from typing import Any
 from s2d2cli.config import RunConfig, run_id
 from s2d2cli.errors import BusyError, ConfigError
 from s2d2cli.plain_yaml import as_yaml
+from s2d2cli.runs import files
 
 SCHEMA = 2
 Record = dict[str, Any]
@@ -88,9 +89,8 @@ class RunFolder:
 
     def write(self, record: Record) -> None:
         """Replace run.json in one step: a reader sees the old one or the new one."""
-        draft = self.path / "run.json.tmp"
-        draft.write_text(json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-        os.replace(draft, self.path / "run.json")
+        text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
+        files.replace(self.path / "run.json", text + "\n")
 
     def rows(self) -> dict[str, Record]:
         """The samples written so far by id; a line that is torn or lacks something does not count."""
@@ -123,15 +123,8 @@ class RunFolder:
                 raise BusyError(
                     f"{self.path} is being written by another process; wait for it, or use another --results folder"
                 ) from None
-            self.drop_torn_line()
+            files.drop_torn_line(self.path / "samples.jsonl")
             yield
-
-    def drop_torn_line(self) -> None:
-        """Cut off what a killed process left without its line end, so that the next line starts on its own."""
-        file = self.path / "samples.jsonl"
-        content = file.read_bytes()
-        if not content.endswith(b"\n"):
-            os.truncate(file, content.rfind(b"\n") + 1)
 
 
 def make_writable(folder: Path, option: str) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from s2d2cli.config import RunConfig
 from s2d2cli.decode import Generation
 from s2d2cli.errors import PromptError
 from s2d2cli.models.adapter import ModelAdapter
+from s2d2cli.runs import files
 from s2d2cli.runs.labels import config_of
 from s2d2cli.runs.store import lacking
 from s2d2cli.runs.token_texts import token_texts
@@ -65,8 +65,7 @@ def open_trace(path: Path, config: RunConfig, goes_on: bool = False) -> TraceFil
     """A new file; one that is there already is added to only by the run that goes on, behind its last whole line."""
     try:
         path.open("a" if goes_on else "x").close()
-        content = path.read_bytes()
-        os.truncate(path, content.rfind(b"\n") + 1)
+        files.drop_torn_line(path)
     except OSError as error:
         raise PromptError(f"cannot write the trace {str(path)!r}: {error.strerror}; choose another --trace") from error
     return TraceFile(path, config_of(config))
