@@ -52,6 +52,7 @@ class Session:
         self.live = self.queue[:width]  # the request of each row
         self.working: list[int] = []  # the rows whose request is not done
         self.finished: dict[int, Generation] = {}
+        self.fresh: list[int] = []  # those of them that `results` has not given yet
         assert settings.block_length is not None and settings.max_new_tokens is not None
         longest = max(len(request.prompt_ids) for request in requests) + settings.max_new_tokens
         length = decoder.verifier.positions(settings.block_length)
@@ -99,11 +100,9 @@ class Session:
 
     def results(self) -> Iterator[Generation]:
         """Each request's result in the order in which they get done. What the caller does with it is not timed."""
-        given: set[int] = set()
         for _ in chain(self.run(), [self]):
-            fresh = [number for number in self.finished if number not in given]
-            given.update(fresh)
-            yield from (self.finished[number] for number in fresh)
+            while self.fresh:
+                yield self.finished[self.fresh.pop(0)]
 
     def admit_no_more(self) -> None:
         """Let those at work finish, and leave the rest of the queue alone."""
@@ -179,6 +178,7 @@ class Session:
         self.working = [row for row in self.working if active[row]]
         for row, generation in zip(done, results, strict=True):
             self.finished[self.live[row]] = replace(generation, bill=self.meter.leave(self.live[row]))
+            self.fresh.append(self.live[row])
         if done and self.queue:
             self.admit(done[: len(self.queue)])
         elif done and 2 * len(self.working) <= len(self.live):

@@ -81,7 +81,8 @@ class SingleForward:
         fan = lay_out(session.layout, state, draft, length_BK)
         hidden_BQH = session.hidden(fan.plan, state.active_B)
         target_BSV = session.model.logits(hidden_BQH, fan.plan.read_BR)
-        accepted_B = self.accepted(draft, target_BSV, fan, session)
+        window = window_of(draft, state, target_BSV)
+        accepted_B = self.accepted(window, session)
         commit = self.commit(draft, target_BSV, accepted_B, fan, session)
         place_BL, next_BL = fan.branch(accepted_B, state.block_length)
         state.encoded_B = torch.where(state.active_B, state.start_B + accepted_B, state.encoded_B)
@@ -90,7 +91,7 @@ class SingleForward:
             commit,
             accepted_B,
             verified_B,
-            window_of(draft, state, target_BSV),
+            window,
             session.model.logits(hidden_BQH, place_BL),
             next_BL & state.active_B[:, None],
         )
@@ -112,19 +113,14 @@ class SingleForward:
         spent_B = state.start_B - state.encoded_B + 2 * draft.masked_BL.sum(1) + 1
         return likeliest(length_BK, chances(draft), self.max_rows - spent_B)
 
-    def accepted(self, draft: DraftStep, target_BSV: Tensor, fan: Fan, session: Session) -> Tensor:
+    def accepted(self, window: Window, session: Session) -> Tensor:
         """How many drafts from the left hold, (B,)."""
-        num = target_BSV.shape[1] - 1
-        if num == 0:
-            return torch.zeros_like(fan.num_drafts_B)
-        checked_BS = draft.masked_BL[:, :num]
-        window = window_of(draft, session.state, target_BSV)
         if session.sampler.greedy:
             agrees_BS = window.target_BSV.argmax(-1) == window.tokens_BS
         else:
-            uniform_BS = session.uniforms.accept(session.state, window.positions_BS, checked_BS)
+            uniform_BS = session.uniforms.accept(session.state, window.positions_BS, window.checked_BS)
             agrees_BS = uniform_BS < ratios(window, session.sampler, 1.0)
-        return leading_count(agrees_BS & checked_BS)
+        return leading_count(agrees_BS & window.checked_BS)
 
     def commit(self, draft: DraftStep, target_BSV: Tensor, accepted_B: Tensor, fan: Fan, session: Session) -> Commit:
         """The accepted drafts, and the verifier's own token behind them."""
