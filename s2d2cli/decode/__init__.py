@@ -37,10 +37,10 @@ class Decoder:
 
     @property
     def denoising_steps(self) -> int:
-        """At most so many steps per block; where a verdict always decides something, that is enough."""
+        """At most so many steps per block. Where every verdict decides something, no step owes more than that."""
         assert self.settings.denoising_steps is not None and self.settings.block_length is not None
-        positions = self.verifier.positions(self.settings.block_length)
-        return self.settings.denoising_steps if positions == self.settings.block_length else positions
+        decides_all = getattr(self.verifier, "decides_all", False)
+        return self.verifier.positions(self.settings.block_length) if decides_all else self.settings.denoising_steps
 
     def confidence_line(self, asker: str, own: float | None = None) -> float:
         """Above which confidence a mask counts as confident: the asker's own number, else the unmask rule's."""

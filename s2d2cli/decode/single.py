@@ -54,8 +54,12 @@ class SingleForward:
             ("router", config.router.kind, "always"),
             ("decode.context", config.decode.context, "causal"),
             ("decode.commit", config.decode.commit, "pending"),
+            ("decode.denoising_steps", config.decode.denoising_steps, config.decode.block_length),
         ):
-            require(value == needed, f"verifier=single needs {key}={needed}, got {value}; decoder=s2d2_single sets all")
+            require(
+                value == needed,
+                f"verifier=single needs {key}={needed}, got {value}; decoder=s2d2_single has that by itself",
+            )
 
     @property
     def uses_estimate(self) -> bool:

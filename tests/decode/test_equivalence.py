@@ -137,6 +137,17 @@ def test_every_speculative_decoder_is_the_autoregressive_one_when_greedy(golden_
     assert found.generations == [decoder.generate(golden_model, [request]).generations[0] for request in requests()]
 
 
+@pytest.mark.parametrize("form", ["aligned", "sliding"])
+def test_no_quota_of_denoising_steps_adds_drafts_to_a_verdict_that_decides_all(golden_model, form):
+    """Fewer steps than positions make the unmask rule reveal more than was verified; here nothing may."""
+    decoder = make_decoder(
+        Always(), verifier=SingleForward(form), context="causal", block_length=8, denoising_steps=2, max_new_tokens=40
+    )
+    for generation, prompt in zip(decoder.generate(golden_model, requests()).generations, PROMPTS, strict=True):
+        assert generation.token_ids == reference.autoregressive(golden_model, prompt, 40)
+        assert "unmasked" not in generation.sources
+
+
 def test_the_next_block_ahead_changes_no_token(golden_model):
     """Sampled, too: a carried draft draws the very numbers that a draft forward would."""
     for temperature in (0.0, 0.9):
