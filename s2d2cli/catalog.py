@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from s2d2cli.folders import files
+from s2d2cli.plugins import ENTRY_POINTS, NEEDED
 
 HERE = Path(__file__).resolve().parent
-STRATEGIES = ("router", "estimator", "unmask", "verifier", "task")
+STRATEGIES = tuple(NEEDED)
 GROUPS = ("model", "decoder", "experiment", *STRATEGIES)  # what can be chosen as group=name
-ENTRY_POINTS = "s2d2.plugins"
 
 
 @dataclass(frozen=True)

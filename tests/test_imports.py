@@ -28,7 +28,7 @@ MAY_IMPORT = {  # layer -> the layers under it
     "overrides": {"errors"},
     "plugins": {"errors"},
     "folders": {"errors"},
-    "catalog": {"folders"},
+    "catalog": {"folders", "plugins"},
     "restore": {"config", "plugins", "errors"},
     "plain_yaml": set(),
     "errors": set(),

@@ -32,18 +32,17 @@ def compare(
 
 
 def told(found: Compared, flips: bool) -> str:
-    from s2d2cli.runs.summary import FEW_SAMPLES
+    from s2d2cli.runs.summary import rough
 
     accuracy = found.accuracy
     low, high = accuracy.interval
-    few = f" (fewer than {FEW_SAMPLES}: rough)" if accuracy.n < FEW_SAMPLES else ""
     lines = [
         f"first:  {found.first.name}",
         f"second: {found.second.name}",
         f"settings that differ: {'; '.join(found.settings) or 'none'}",
         f"{found.measure}: first - second = {accuracy.difference:+.3f} (95 % interval {low:+.3f} to {high:+.3f}) on "
-        f"{accuracy.n} samples{few}; {accuracy.only_a} solved by the first alone, {accuracy.only_b} by the second "
-        f"alone; McNemar's exact p = {accuracy.p_value:.2g}",
+        f"{accuracy.n} samples{rough(accuracy.n)}; {accuracy.only_a} solved by the first alone, {accuracy.only_b} by "
+        f"the second alone; McNemar's exact p = {accuracy.p_value:.2g}",
         speed_line(found, "forwards", "tokens per forward"),
     ]
     if found.incomparable:

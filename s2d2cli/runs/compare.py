@@ -14,12 +14,11 @@ from typing import Any
 from s2d2cli.errors import ConfigError
 from s2d2cli.runs import described
 from s2d2cli.runs.again import find
-from s2d2cli.runs.environment import hardware
 from s2d2cli.runs.store import Record, decoder_name
 from s2d2cli.tasks.statistics import PairedDifference, paired_difference, paired_ratio_interval
 
 CORRECT = "correct"
-SAME = ("hardware", "dtype", "batch size")  # what must agree for a speed-up to mean something
+SAME = ("hardware", "dtype", "batch_size")  # what must agree for a speed-up to mean something
 
 
 @dataclass(frozen=True)
@@ -37,9 +36,8 @@ class Side:
 
     @property
     def company(self) -> dict[str, str]:
-        env = self.record["environment"]
-        values = (hardware(env), str(env.get("dtype")), str(self.record["config"]["batch_size"]))
-        return dict(zip(SAME, values, strict=True))
+        found = described.company(self.record)
+        return {key: str(found[key]) for key in SAME}
 
     def solved(self, name: str, measure: str) -> bool:
         row = self.rows[name]
@@ -85,7 +83,7 @@ class Compared:
     def incomparable(self) -> list[str]:
         """Why their seconds cannot be compared; empty when they can."""
         a, b = self.first.company, self.second.company
-        found = [f"{key}: {a[key]} and {b[key]}" for key in SAME if a[key] != b[key]]
+        found = [f"{key.replace('_', ' ')}: {a[key]} and {b[key]}" for key in SAME if a[key] != b[key]]
         sides = (self.first, self.second)
         return found + ["traced" for side in sides if side.record.get("traced")][:1]
 

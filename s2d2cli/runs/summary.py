@@ -78,6 +78,11 @@ def repeated(rows: Sequence[Row]) -> dict[str, Any] | None:
     return {"accuracies": accuracies, "mean": mean, "deviation": deviation, "pass_at_k": passed}
 
 
+def rough(n: int) -> str:
+    """What stands behind a count of samples that are too few for more than a rough figure."""
+    return f" (fewer than {FEW_SAMPLES}: rough)" if n < FEW_SAMPLES else ""
+
+
 def accuracy_text(record: Row) -> str:
     """The accuracy in words: with its interval, or as what it is while samples are missing."""
     if not record["n"]:

@@ -17,7 +17,7 @@ from s2d2cli.config import RunConfig, compose
 from s2d2cli.errors import ConfigError
 from s2d2cli.runs.evaluate import Models, Outcome, evaluate
 from s2d2cli.runs.store import RunFolder, decoder_name
-from s2d2cli.runs.summary import FEW_SAMPLES
+from s2d2cli.runs.summary import rough
 from s2d2cli.runs.tables import plain_grid
 from s2d2cli.tasks.statistics import paired_difference
 
@@ -167,6 +167,5 @@ def table(found: Check) -> Group:
         grid.add_row(f"{pair.first}, {pair.second}", f"{pair.difference:+.3f}", *counts)
     runs = ", ".join(map(str, (found.ours, found.autoregressive, found.unverified)))
     n = len(found.ours.correct)
-    few = f" (fewer than {FEW_SAMPLES}: rough)" if n < FEW_SAMPLES else ""
-    title = f"verifier check, accuracy on {n} samples{few}: {runs}"
+    title = f"verifier check, accuracy on {n} samples{rough(n)}: {runs}"
     return Group(Text(title, style="bold"), grid)
