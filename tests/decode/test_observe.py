@@ -7,7 +7,8 @@ import json
 import pytest
 
 from s2d2cli.decode import Request, StepLog
-from s2d2cli.decode.routers import ScoreThreshold
+from s2d2cli.decode.routers import Always, ScoreThreshold
+from s2d2cli.decode.single import SingleForward
 from s2d2cli.decode.unmask import LowConfidenceDynamic
 from tests import reference
 from tests.conftest import make_decoder, s2d2
@@ -56,3 +57,15 @@ def test_verify_prob_is_the_autoregressive_probability(golden_model):
                 assert token["verify_prob"] == pytest.approx(float(logits.softmax(-1)[token["token"]]), abs=1e-4)
                 checked += 1
     assert checked >= 5
+
+
+def test_a_sliding_window_is_told_by_the_block_that_it_begins_in(golden_model):
+    """Its width is no block length."""
+    log = StepLog()
+    sliding = make_decoder(
+        Always(), verifier=SingleForward("sliding"), context="causal", block_length=8, max_new_tokens=24
+    )
+    sliding.generate(golden_model, [REQUESTS[1]], observer=log)
+    steps = log.steps[REQUESTS[1].sample_id]
+    firsts = [min(token["position"] for token in step["tokens"]) for step in steps]
+    assert [step["block"] for step in steps] == [first // 8 for first in firsts] and len(set(firsts)) > 3
