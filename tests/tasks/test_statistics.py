@@ -17,6 +17,7 @@ from s2d2cli.tasks.statistics import (
     mean_and_deviation,
     mean_pass_at_k,
     paired_difference,
+    paired_interval,
     paired_ratio_interval,
     pass_at_k,
     ratio_interval,
@@ -225,22 +226,56 @@ def test_paired_difference():
     found = paired_difference(a, b)
     assert (found.n, found.only_a, found.only_b) == (500, 60, 45)
     assert found.difference == pytest.approx(0.03)
-    assert found.standard_error == pytest.approx(sqrt(60 + 45 - 15**2 / 500) / 500)
-    assert found.interval == pytest.approx((0.03 - 1.96 * found.standard_error, 0.03 + 1.96 * found.standard_error))
+    assert found.interval == paired_interval(60, 45, 500)
     assert found.p_value == pytest.approx(0.17, abs=2e-3)
     turned = paired_difference(b, a)
     assert (turned.difference, turned.p_value) == (-found.difference, found.p_value)
 
 
+@pytest.mark.parametrize(
+    ("only_a", "only_b", "n", "low", "high"),
+    [
+        (1, 7, 21, -0.517, -0.026),  # airway reactivity, in Fagerland, Lydersen and Laake (Stat. Med. 33, 2014)
+        (12, 2, 50, 0.061, 0.345),  # the first example of Newcombe (Stat. Med. 17, 1998, 2635-2650)
+        (150, 86, 1600, 0.021, 0.059),  # approval ratings, in Agresti and Min (Stat. Med. 24, 2005)
+    ],
+)
+def test_the_paired_interval_is_the_published_one(only_a, only_b, n, low, high):
+    assert paired_interval(only_a, only_b, n) == (pytest.approx(low, abs=5e-4), pytest.approx(high, abs=5e-4))
+
+
+def test_pairs_that_never_differ_leave_room_for_a_difference():
+    """With b = c = 0 the score interval is +- z^2 / (n + z^2)."""
+    for n in (1, 20, 1319):
+        room = 1.96**2 / (n + 1.96**2)
+        assert paired_interval(0, 0, n) == (pytest.approx(-room), pytest.approx(room))
+
+
+@pytest.mark.parametrize("n", [10, 25])
+def test_the_paired_interval_covers_the_truth_as_often_as_it_says(n):
+    """The chance of every outcome, added up where the interval holds the true difference; one standard error around
+    the difference covers but 0.40 of outcomes at n = 10, share 0.05."""
+    outcomes = [(a, b, paired_interval(a, b, n)) for a in range(n + 1) for b in range(n + 1 - a)]
+    covered = []
+    for i, j in itertools.product(range(13), range(13)):
+        p, q = i / 20, j / 20
+        if 0 < i + j <= 12:
+            chance = ((low <= p - q <= high) * trinomial(n, a, b, p, q) for a, b, (low, high) in outcomes)
+            covered.append(sum(chance))
+    assert min(covered) > 0.93 and 0.94 < sum(covered) / len(covered) < 0.98
+
+
+def trinomial(n, a, b, p, q):
+    return comb(n, a) * comb(n - a, b) * p**a * q**b * (1 - p - q) ** (n - a - b)
+
+
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60))
-def test_the_standard_error_is_that_of_the_mean_of_differences(pairs):
-    found = paired_difference(*zip(*pairs, strict=True))
-    n, differences = len(pairs), [int(a) - int(b) for a, b in pairs]
-    mean = sum(differences) / n
-    assert found.difference == pytest.approx(mean)
-    assert found.standard_error == pytest.approx(sqrt(sum((d - mean) ** 2 for d in differences)) / n)
-    assert -1 <= found.interval[0] <= found.difference <= found.interval[1] <= 1
+@given(st.integers(1, 3000).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(0, n))))
+def test_the_paired_interval_holds_the_difference_and_mirrors(case):
+    n, only_a, only_b = case[0], case[1], min(case[2], case[0] - case[1])
+    low, high = paired_interval(only_a, only_b, n)
+    assert -1 <= low <= (only_a - only_b) / n <= high <= 1 and low < high
+    assert paired_interval(only_b, only_a, n) == (pytest.approx(-high), pytest.approx(-low))
 
 
 @pytest.mark.parametrize(("a", "b"), [([], []), ([True], []), ([True], [True, False])])
