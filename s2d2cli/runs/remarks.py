@@ -106,12 +106,20 @@ def unpaired(table: Table) -> Iterator[str]:
 
 
 def slower(table: Table) -> Iterator[str]:
-    rows = table.rows[table.rows["speedup"] < 1]
+    """Who is slower than its baseline, and who only seems to be: a ratio whose interval covers 1 tells nothing."""
+    below = table.rows[table.rows["speedup"] < 1]
+    covers = below["speedup_high"] >= 1
+    yield from of_speed(table, below[~covers], "slower")
+    yield from of_speed(table, below[covers], "not clearly slower or faster")
+
+
+def of_speed(table: Table, rows: pd.DataFrame, told: str) -> Iterator[str]:
     if len(rows) > FEW:
-        yield f"{len(rows)} settings are slower than {baseline_of(table, rows.iloc[0])} (speed-up below 1)."
+        yield f"{len(rows)} settings are {told} than {baseline_of(table, rows.iloc[0])} (speed-up below 1)."
         return
     for _, row in rows.iterrows():
-        yield f"{name(row)} is slower than {baseline_of(table, row)} ({row['speedup']:.2f}x)."
+        between = f", {row['speedup_low']:.2f}-{row['speedup_high']:.2f}" if pd.notna(row["speedup_low"]) else ""
+        yield f"{name(row)} is {told} than {baseline_of(table, row)} ({row['speedup']:.2f}x{between})."
 
 
 def failures(report: Report, bounds: Mapping[Metric, float]) -> list[str]:

@@ -47,6 +47,11 @@ def sampled(
 ) -> RunFolder:
     """A run on disk: `seconds` and `forwards` of each sample, which takes longer the higher its number."""
     lines = [line(i, right, 20 + i, seconds * (1 + i / 10), forwards) for i, right in enumerate(rights)]
+    return stored(results, lines, *overrides, **changes)
+
+
+def stored(results: Path, lines: Sequence[dict[str, Any]], *overrides: str, **changes: Any) -> RunFolder:
+    """A run on disk of these samples."""
     made = run(0.0, 1.0, 1.0, *overrides, **changes) | summarise(lines) | {"samples": len(lines)}
     made["memory"] = {"peak_bytes": 2**30, "of": "process"}
     made["warm_up"] = "q/0 decoded once before the clock started"

@@ -15,7 +15,7 @@ from s2d2cli.runs.remarks import failures, remarks
 from s2d2cli.runs.report import Report, Wish, build, find_runs
 from s2d2cli.runs.report_table import mark
 from s2d2cli.tasks.statistics import holm
-from tests.runs.report_runs import rights, sampled
+from tests.runs.report_runs import line, rights, sampled, stored
 
 AR = "decoder=autoregressive"
 DYNAMIC = "decoder=dynamic"
@@ -127,8 +127,21 @@ def test_a_baseline_can_be_named(tmp_path, wanted):
     sampled(tmp_path, rights(0.8), 4.0, 10, DYNAMIC, "unmask.threshold=0.6")
     report = reported(tmp_path, baseline=named.record()["run_id"][:6] if wanted == "run id" else wanted)
     assert set(report.tables[0].rows["baseline"]) == {str(named.path)}
-    slow = "autoregressive block=1 is slower than dynamic block=16 threshold=0.5 (0.50x)."
+    slow = "autoregressive block=1 is slower than dynamic block=16 threshold=0.5 (0.50x, 0.50-0.50)."
     assert slow in remarks(report)
+
+
+def test_who_only_seems_slower_is_not_called_so(tmp_path):
+    """Slower by 1 % in all, on half of the samples by a half and on the others faster: the interval covers 1."""
+    sampled(tmp_path, rights(0.8), 2.0, 20, AR)
+    uneven = [line(i, True, 20 + i, 2.02 * (1 + i / 10) * (1.5 if i % 2 else 0.5), 20) for i in range(60)]
+    stored(tmp_path, uneven, DYNAMIC)
+    row = only(tmp_path).loc["dynamic"]
+    assert row["speedup_low"] < row["speedup"] < 1 < row["speedup_high"]
+    (sentence,) = [text for text in remarks(reported(tmp_path)) if " slower " in text]
+    between = f"{row['speedup']:.2f}x, {row['speedup_low']:.2f}-{row['speedup_high']:.2f}"
+    told = f"dynamic block=16 is not clearly slower or faster than autoregressive decoding ({between})."
+    assert sentence == told
 
 
 def test_a_baseline_that_fits_nothing_is_a_mistake(tmp_path):
