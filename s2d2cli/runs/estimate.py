@@ -17,17 +17,19 @@ from s2d2cli.runs.store import Record, RunFolder
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of one point. `measured` tells an estimate from a bound; None where nothing is known."""
+    """Of one point: going by finished points if it has seconds, else a bound; None where nothing is known."""
 
     forwards: float | None
-    seconds: float | None
-    measured: bool
+    seconds: float | None = None
+    foreign: bool = False  # none of the finished points decodes in the same way: may be far off
 
     def __str__(self) -> str:
         if self.forwards is None:
             return "no estimate yet"
         if self.seconds is None:
             return f"at most {self.forwards:,.0f} forwards"
+        if self.foreign:
+            return f"perhaps {self.forwards:,.0f} forwards, {duration(self.seconds)}, going by other decoders"
         return f"about {self.forwards:,.0f} forwards, {duration(self.seconds)}"
 
 
@@ -55,13 +57,15 @@ class Measured:
         similar = [r for r in self.records if alike(r["config"], plain)]
         bounds = [bound for bound in (config.limit, self.size(config)) if bound is not None]
         if not bounds:
-            return Estimate(None, None, False)
+            return Estimate(None)
         attempts = min(bounds) * config.repeats
-        same = [r for r in similar if decodes(r["config"]) == decodes(plain)] or similar
-        if not same:
-            return Estimate(attempts * most_forwards(config), None, False)
-        forwards = median(sum(r["speed"]["forwards"].values()) / r["n"] for r in same)
-        return Estimate(attempts * forwards, attempts * median(r["speed"]["seconds"] / r["n"] for r in same), True)
+        if not similar:
+            return Estimate(attempts * most_forwards(config))
+        same = [r for r in similar if decodes(r["config"]) == decodes(plain)]
+        used = same or similar
+        forwards = median(sum(r["speed"]["forwards"].values()) / r["n"] for r in used)
+        seconds = median(r["speed"]["seconds"] / r["n"] for r in used)
+        return Estimate(attempts * forwards, attempts * seconds, foreign=not same)
 
     def size(self, config: RunConfig) -> int | None:
         """The samples of the task without a limit; None where it does not let us see them (the run itself says why)."""
@@ -79,7 +83,10 @@ def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def decodes(config: dict[str, Any]) -> tuple[Any, ...]:
-    return config["router"]["kind"], config["unmask"]["kind"], config["decode"]["block_length"]
+    """What a point must share with another to take about as long for a sample; thresholds matter less."""
+    kinds = (config[group]["kind"] for group in ("router", "unmask", "verifier"))
+    machine = (config[key] for key in ("device", "dtype", "batch_size"))
+    return (*kinds, *machine, config["decode"]["block_length"], config["decode"]["denoising_steps"])
 
 
 def most_forwards(config: RunConfig) -> int:
@@ -96,8 +103,10 @@ def total(estimates: Sequence[Estimate], workers: int) -> str:
     if any(e.forwards is None for e in estimates):
         return "no estimate yet: it comes with the first finished point of each task and model"
     forwards = f"{sum(e.forwards or 0 for e in estimates):,.0f} forwards"
-    if not all(e.measured for e in estimates):
+    if any(e.seconds is None for e in estimates):
         return f"at most {forwards}; no estimate of the time yet"
     seconds = sum(e.seconds or 0 for e in estimates) / max(1, min(workers, len(estimates)))
     on = f" on {workers} workers" if workers > 1 else ""
-    return f"about {forwards}, {duration(seconds)}{on}, going by finished points"
+    foreign = sum(e.foreign for e in estimates)
+    others = f"; for {foreign} of {len(estimates)} by those of other decoders, maybe far off" if foreign else ""
+    return f"about {forwards}, {duration(seconds)}{on}, going by finished points{others}"

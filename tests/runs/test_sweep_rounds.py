@@ -190,7 +190,16 @@ def test_an_estimate_before_and_after_the_first_points(s2d2, decoders):
     assert s2d2.out.count(" done ") == 2 and "seed=3 limit=4" in s2d2.out.splitlines()[2]
     # by EchoDecoder.answer: one prefill and a draft for each two of 9, 8, 7 and 6 tokens; 0.1 s a phase
     assert s2d2.out.splitlines()[2].endswith("(about 20 forwards, 2 s)")
-    assert "to do: about 20 forwards, 2 s, going by finished points" in s2d2.err
+    assert "to do: about 20 forwards, 2 s, going by finished points\n" in s2d2.err
+
+
+def test_what_another_decoder_took_is_told_as_such(s2d2, decoders):
+    wide = ("limit=4", "decode.max_new_tokens=16", "-b", "8")
+    assert s2d2("sweep", WARM, "task=echo", "seed=1,2", *wide) == 0
+    assert s2d2("sweep", WARM, "task=echo", "seed=1,3", "router=never,always", *wide, "--dry-run") == 0
+    other = [line for line in s2d2.out.splitlines() if "router=never" in line]
+    assert [line.partition(" (")[2] for line in other] == ["perhaps 20 forwards, 2 s, going by other decoders)"] * 2
+    assert "going by finished points; for 2 of 3 by those of other decoders, maybe far off" in s2d2.err
 
 
 def test_too_many_points(s2d2, decoders, tmp_path):
