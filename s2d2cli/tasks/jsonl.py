@@ -2,7 +2,7 @@
 
 number        it arrives at the number of the answer, as exact fractions, as in GSM8K; the answer is a number or a text
 exact         it is the answer; white space at the ends does not count, a run of it within counts as one space
-code          the program in it passes the answer, a list of assert statements or one text of them, in the sandbox
+code          the program in it passes the answer, Python with asserts or a list of such texts, in the sandbox
 instructions  it follows the row's instruction_id_list with the row's kwargs, as in IFEval; there is no answer
 """
 
@@ -149,9 +149,9 @@ def score_text(answer: str, completion: str) -> Score:
 
 def check_tests(answer: Any, place: str) -> None:
     tests = tests_of(answer)
-    if not isinstance(tests, list) or not tests or not all(isinstance(test, str) and is_code(test) for test in tests):
+    if not isinstance(tests, list) or not tests or not all(isinstance(test, str) and checks(test) for test in tests):
         raise unfit(
-            "code", "a list of Python statements such as 'assert f(1) == 2', or one text of them", answer, place
+            "code", "Python such as 'assert f(1) == 2', or a list of such texts, each with an assert", answer, place
         )
 
 
@@ -159,12 +159,16 @@ def tests_of(answer: Any) -> Any:
     return [answer] if isinstance(answer, str) else answer
 
 
-def is_code(text: str) -> bool:
-    """Whether there is something to run: a program without tests would always pass."""
+def checks(text: str) -> bool:
+    """Whether this Python can fail: an assert, a raise, a call like np.testing.assert_equal. `f(1) == 2` cannot."""
     try:
-        return bool(ast.parse(text).body)
+        nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
+    calls = [ast.unparse(node.func).rpartition(".")[2] for node in nodes if isinstance(node, ast.Call)]
+    return any(isinstance(node, ast.Assert | ast.Raise) for node in nodes) or any(
+        name.startswith("assert") for name in calls
+    )
 
 
 def score_program(answer: Any, completion: str) -> Score:

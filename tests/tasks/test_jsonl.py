@@ -139,6 +139,18 @@ def test_code(own, answer):
     )
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "import math\nassert f(1) == math.pi",
+        "if f(1) != 2:\n    raise ValueError",
+        "np.testing.assert_allclose(f(1), 2)",
+    ],
+)
+def test_whatever_can_fail_is_a_test(own, answer):
+    assert own({"prompt": "p", "answer": answer}, scorer="code", allow=True)
+
+
 def test_code_runs_only_with_consent(own):
     with pytest.raises(SandboxError, match="task.scorer=code runs programs.*--allow-code-execution"):
         own({"prompt": "p", "answer": "assert f() == 1"}, scorer="code")
@@ -206,11 +218,13 @@ GOOD = {"prompt": "p", "answer": "1"}
         ({"scorer": "number"}, {**GOOD, "answer": None}, "must be a number, or a text that holds one, got null"),
         ({"scorer": "number"}, {**GOOD, "answer": False}, "must be a number, or a text that holds one, got false"),
         ({"scorer": "number"}, {**GOOD, "answer": float("nan")}, "must be a number, .*got NaN"),
-        ({"scorer": "code"}, {**GOOD, "answer": []}, r"must be a list of Python statements .*got \[\]"),
-        ({"scorer": "code"}, {**GOOD, "answer": ["assert f( == 1"]}, "must be a list of Python statements"),
-        ({"scorer": "code"}, {**GOOD, "answer": "# nothing"}, 'must be a list of Python statements .*got "# nothing"'),
-        ({"scorer": "code"}, {**GOOD, "answer": [1]}, "must be a list of Python statements"),
-        ({"scorer": "code"}, {**GOOD, "answer": {"a": "b" * 99}}, 'one text of them, got {"a": "b{67,}[.]{3}; mend'),
+        ({"scorer": "code"}, {**GOOD, "answer": []}, r"must be Python such as .*got \[\]"),
+        ({"scorer": "code"}, {**GOOD, "answer": ["assert f( == 1"]}, "must be Python such as"),
+        ({"scorer": "code"}, {**GOOD, "answer": "# nothing"}, 'must be Python such as .*got "# nothing"'),
+        ({"scorer": "code"}, {**GOOD, "answer": "f(1) == 2"}, r'each with an assert, got "f\(1\) == 2"'),
+        ({"scorer": "code"}, {**GOOD, "answer": ["assert f(1) == 2", "print(f(2))"]}, "each with an assert, got"),
+        ({"scorer": "code"}, {**GOOD, "answer": [1]}, "must be Python such as"),
+        ({"scorer": "code"}, {**GOOD, "answer": {"a": "b" * 99}}, 'each with an assert, got {"a": "b{67,}[.]{3}; mend'),
         ({"scorer": "instructions"}, GOOD, "'instruction_id_list' .list., it has prompt, answer"),
     ],
 )
