@@ -146,7 +146,7 @@ def open_log(path: Path | None, config: RunConfig, goes_on: bool = False) -> Tra
     if path is None:
         return None
     empty = path.is_file() and not path.stat().st_size  # what a failed start leaves
-    log = open_trace(path, config, goes_on or empty)
+    log = open_trace(path, config, goes_on or empty, of_task=False)
     typer.echo(f"traced to {path}: {TRACED}", err=True)
     return log
 

@@ -32,6 +32,7 @@ from s2d2cli.runs.token_texts import token_texts
 
 Entry = dict[str, Any]
 Steps = list[dict[str, Any]]
+OWN_PROMPTS = {"kind": "own prompts"}  # instead of a task, where none gave the prompts
 QUOTA_RULES = ("sequential", "low_confidence_static")
 ENTRY = {  # what the readers of a trace rely on
     **dict.fromkeys(("id", "prompt", "finish", "config.decoder", "config.router.kind", "config.model.name"), str),
@@ -61,14 +62,15 @@ class TraceFile:
             file.write(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def open_trace(path: Path, config: RunConfig, goes_on: bool = False) -> TraceFile:
-    """A new file; one that is there already is added to only by the run that goes on, behind its last whole line."""
+def open_trace(path: Path, config: RunConfig, goes_on: bool = False, of_task: bool = True) -> TraceFile:
+    """A new file; one that is there already is added to only by the run that goes on, behind its last whole line.
+    `of_task` says whether the prompts are those of config.task."""
     try:
         path.open("a" if goes_on else "x").close()
         files.drop_torn_line(path)
     except OSError as error:
         raise PromptError(f"cannot write the trace {str(path)!r}: {error.strerror}; choose another --trace") from error
-    return TraceFile(path, config_of(config))
+    return TraceFile(path, config_of(config) | ({} if of_task else {"task": OWN_PROMPTS}))
 
 
 def told(steps: Steps, unmask: Mapping[str, Any], model: ModelAdapter) -> Steps:

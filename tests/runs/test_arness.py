@@ -167,6 +167,12 @@ def test_stored_runs_and_traces_give_what_decoding_gives(s2d2):
     assert levels(s2d2, "both.jsonl", "--k", "1,8") == now
 
 
+def test_a_trace_of_a_typed_prompt_is_of_no_task(s2d2):
+    assert s2d2("generate", "1+1=", "-n", "8", "--trace", "own.jsonl") == 0
+    assert s2d2("arness", "own.jsonl") == 0
+    assert "AR-ness@k, own prompts on tiny" in s2d2.out
+
+
 def test_the_table_says_what_its_words_mean_and_files_are_written(s2d2):
     assert s2d2("eval", "decoder=s2d2", *RUN) == 0
     assert s2d2("arness", "results", "--k", "2,16", "--out", "plots") == 0
