@@ -9,6 +9,7 @@ import typer
 
 from s2d2cli.cli.evaluate import AllowCode
 from s2d2cli.cli.screen import screen
+from s2d2cli.errors import ConfigError, S2D2Error
 
 if TYPE_CHECKING:
     from s2d2cli.runs.again import Reproduced
@@ -22,19 +23,32 @@ def score(
     as_json: Annotated[bool, typer.Option("--json", help="Print run.json instead of a table.")] = False,
 ) -> None:
     """Judge the saved answers of runs again, without a model; nothing is decoded."""
+    failed = []
+    for run in runs:
+        try:
+            score_one(run, allow_code_execution, as_json)
+        except S2D2Error as error:
+            if len(runs) == 1:
+                raise
+            typer.echo(f"error: {error}", err=True)
+            failed.append(str(run))
+    if failed:
+        raise ConfigError(f"{len(failed)} of {len(runs)} runs could not be scored ({', '.join(failed)}); see above")
+
+
+def score_one(run: Path, allow_code_execution: bool, as_json: bool) -> None:
     import json
 
     from s2d2cli.runs.again import score as judge
     from s2d2cli.runs.tables import outcome_table
 
-    for run in runs:
-        scored = judge(run, allow_code_execution)
-        if as_json:
-            typer.echo(json.dumps(scored.outcome.record, indent=1, ensure_ascii=False))
-            continue
-        screen().print(outcome_table(scored.outcome.record))
-        changed = f"{len(scored.changed)} verdicts changed: {few(scored.changed)}" if scored.changed else ""
-        typer.echo(f"{changed or 'no verdict changed'}; accuracy before: {number(scored.before)}")
+    scored = judge(run, allow_code_execution)
+    if as_json:
+        typer.echo(json.dumps(scored.outcome.record, indent=1, ensure_ascii=False))
+        return
+    screen().print(outcome_table(scored.outcome.record))
+    changed = f"{len(scored.changed)} verdicts changed: {few(scored.changed)}" if scored.changed else ""
+    typer.echo(f"{changed or 'no verdict changed'}; accuracy before: {number(scored.before)}")
 
 
 def reproduce(

@@ -212,3 +212,14 @@ def test_compare_refuses_what_is_not_paired(tmp_path, monkeypatch, s2d2):  # noq
     store.RunFolder(other).append(row)
     found = compare(whole, other)
     assert found.incomparable and found.plain()["tokens_per_s"] is None
+
+
+def test_one_run_that_cannot_be_scored_does_not_stop_the_others(tmp_path, monkeypatch, s2d2):  # noqa: F811
+    doubles.use(monkeypatch)
+    whole, other = run(tmp_path, "task=echo"), run(tmp_path, "task=echo", "limit=4")
+    assert s2d2("score", str(tmp_path / "none"), str(whole), str(other)) == 2
+    assert s2d2.out.count("no verdict changed") == 2
+    first, last = s2d2.err.splitlines()
+    assert first.startswith(f"error: {tmp_path / 'none'} must be the folder of a run")
+    assert last == f"error: 1 of 3 runs could not be scored ({tmp_path / 'none'}); see above"
+    assert s2d2("score", str(tmp_path / "none")) == 2 and "see above" not in s2d2.err
