@@ -15,7 +15,7 @@ def logits_of(network: Qwen3ForCausalLM, tokens: list[int], visible_QT: torch.Te
     """(Q, V) logits of one uncached forward; the mask token is never on offer."""
     bias = torch.zeros(visible_QT.shape).masked_fill(~visible_QT, torch.finfo(torch.float32).min)
     with torch.inference_mode():
-        out = network(torch.tensor([tokens]), attention_mask={"full_attention": bias[None, None]}, use_cache=False)
+        out = network(torch.tensor([tokens]), attention_mask=bias[None, None], use_cache=False)
     logits = out.logits[0].clone()
     logits[:, mask_id] = -torch.inf
     return logits

@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from torch import Tensor
 
 from s2d2cli.config import ModelConfig, RunConfig
 from s2d2cli.errors import CheckpointError, ConfigError
+from s2d2cli.models import llada2, sdar
 from s2d2cli.models.adapter import ModelAdapter, Vocabulary
 from s2d2cli.models.checkpoint import find_folder, load_weights, read_json, weights
-from s2d2cli.models.sdar import build_network as build_sdar
 
 __all__ = ["ModelAdapter", "load_model", "pick_device"]
 
 LOG = logging.getLogger(__name__)
-FAMILIES = {"sdar": build_sdar}
 ALL_THREADS = torch.get_num_threads()
 UNLIMITED = 1 << 40  # tokens; the decoder checks lengths itself, and in a sentence of its own
 SMALL = 20_000_000  # parameters; below, the forwards are too short to share out: threads would wait for each other
+
+
+@dataclass(frozen=True)
+class Family:
+    """What differs between the formats of checkpoints."""
+
+    build_network: Callable[[dict[str, Any], torch.device], Any]  # config.json as it is; weights on the meta device
+    native: Callable[[Iterator[tuple[str, Tensor]], Any], Iterator[tuple[str, Tensor]]] = lambda tensors, _: tensors
+    exact: tuple[str, ...] = ()  # parts of names of tensors that stay in float32
+
+
+FAMILIES = {
+    "sdar": Family(sdar.build_network),
+    "llada2": Family(llada2.build_network, llada2.native, llada2.EXACT),
+}
 
 
 def load_model(config: RunConfig) -> ModelAdapter:
@@ -32,9 +49,10 @@ def load_model(config: RunConfig) -> ModelAdapter:
     device = pick_device(config.device)
     folder = find_folder(model.source, model.revision)
     settings = read_json(folder, "config.json", required=True)
-    network = build_network(model.family, settings, device, folder)
+    family = FAMILIES[model.family]
+    network = build_network(family, settings, device, folder)
     dtype = pick_dtype(config, device)
-    load_weights(network, weights(folder, dtype, device), folder)
+    load_weights(network, family.native(weights(folder, dtype, device, family.exact), network), folder)
     LOG.info("%s from %s, %s on %s", model.name, folder, str(dtype).removeprefix("torch."), device)
     torch.set_num_threads(config.threads or (1 if network.num_parameters() < SMALL else ALL_THREADS))
     tokenizer = load_tokenizer(folder)
@@ -42,9 +60,9 @@ def load_model(config: RunConfig) -> ModelAdapter:
     return ModelAdapter(model.name, network, special_ids(model, folder, settings, tokenizer), tokenizer)
 
 
-def build_network(family: str, settings: dict[str, Any], device: torch.device, folder: Path) -> Any:
+def build_network(family: Family, settings: dict[str, Any], device: torch.device, folder: Path) -> Any:
     try:
-        return FAMILIES[family](settings, device)
+        return family.build_network(settings, device)
     except (KeyError, TypeError, ValueError, ZeroDivisionError, StrictDataclassError) as error:
         reason = " ".join(str(error).split())
         raise CheckpointError(

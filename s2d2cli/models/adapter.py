@@ -67,8 +67,8 @@ class ModelAdapter:
         hidden_BQH: Tensor = self.network.model(
             input_ids=plan.tokens_BQ,
             position_ids=plan.positions_BQ,
-            # a mapping goes past transformers' own mask building; a bool mask means "may attend"
-            attention_mask={"full_attention": plan.visible_BQT[:, None]},
+            # four axes go past transformers' own mask building; a bool mask means "may attend"
+            attention_mask=plan.visible_BQT[:, None],
             use_cache=True,
             **{self._cache_argument: cache},
         ).last_hidden_state

@@ -128,20 +128,24 @@ def digest(path: Path, size: int, changed_ns: int) -> str:
     return found.hexdigest()
 
 
-def weights(folder: Path, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of the checkpoint by name, one at a time, in `dtype` on `device`."""
+def weights(
+    folder: Path, dtype: torch.dtype, device: torch.device, exact: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of the checkpoint by name, one at a time, in `dtype` on `device`; in float32 those whose names hold
+    one of `exact`."""
     for name in shard_names(folder):
         try:
             with safe_open(str(folder / name), framework="pt") as shard:
                 for key in shard.keys():  # noqa: SIM118  (safe_open is not a dict)
-                    yield key, shard.get_tensor(key).to(device, dtype)
+                    precise = any(part in key for part in exact)
+                    yield key, shard.get_tensor(key).to(device, torch.float32 if precise else dtype)
         except SafetensorError as error:
             raise CheckpointError(f"{folder / name} cannot be read ({error}); download the checkpoint again") from error
 
 
 def load_weights(network: nn.Module, tensors: Iterator[tuple[str, Tensor]], folder: Path) -> None:
-    """Assign `tensors` to the parameters of `network` (built on the meta device); every name and shape must fit."""
-    expected = {name: parameter.shape for name, parameter in network.named_parameters(remove_duplicate=False)}
+    """Assign `tensors` to the weights of `network` (built on the meta device); every name and shape must fit."""
+    expected = {name: tensor.shape for name, tensor in network.state_dict().items()}
     state = dict(tensors)
     tied = "lm_head.weight" not in state and getattr(network.config, "tie_word_embeddings", False)
     if tied:
