@@ -1,9 +1,10 @@
 """Monitor `tiny` while it trains: accuracy and tokens per forward of three greedy decoders, in batches.
 
 Not the measuring tool: s2d2 itself measures what is reported. This file only tells when a checkpoint is good enough.
-Slots of the cache are absolute positions, with `scratch` slots for masks behind them.
+Slots of the cache are absolute positions, with `scratch` slots for masks behind them. Where a model's logits score the
+next token, a window's logits are those of the rows from the one before it on; so every window is asked with that row.
 
-Axes: B rows, L tokens of a block, Q query tokens, T cache slots, P positions of the canvas.
+Axes: B rows, L tokens of a block, Q query tokens, T cache slots, P positions of the canvas, V vocabulary.
 """
 
 import argparse
@@ -19,7 +20,8 @@ from random import Random
 import torch
 from tiny_data import FAMILIES, Problem, held_out_set
 from tiny_data.checks import CHECKS
-from tiny_model import Cache, Shape, TinyModel
+from tiny_formats import shape_of
+from tiny_model import Cache, TinyModel
 from tiny_tokenizer import END_ID, MASK_ID, render
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -52,6 +54,10 @@ class Session:
     def forward(self, tokens_BQ: Tensor, positions_BQ: Tensor, slots_BQ: Tensor, visible_BQT: Tensor) -> Tensor:
         self.cache.aim(slots_BQ)
         return self.model(tokens_BQ, positions_BQ, visible_BQT, self.cache)
+
+    def scores(self, logits_BQV: Tensor) -> Tensor:
+        """Of the row before a window and the window's rows: the rows that score the window's tokens."""
+        return logits_BQV[:, :-1] if self.model.shape.shifted else logits_BQV[:, 1:]
 
     def prefill(self, clean_block: int) -> None:
         positions_BQ = torch.arange(int(self.prompt_B.max())).expand(len(self.prompt_B), -1)
@@ -107,19 +113,30 @@ def draft(session: Session, done_B: Tensor, length_B: Tensor) -> Tensor:
     prefix_BT = session.slots_T < done_B[:, None]
     masks_BT = (session.slots_T >= scratch) & (session.slots_T < scratch + length_B[:, None])
     visible_BQT = prefix_BT[:, None] | (masks_BT[:, None] & (torch.arange(session.block + 1) > 0)[:, None])
-    return session.forward(tokens_BQ, positions_BQ, slots_BQ, visible_BQT)[:, 1:].argmax(-1)
+    return session.scores(session.forward(tokens_BQ, positions_BQ, slots_BQ, visible_BQT)).argmax(-1)
 
 
 def verify(session: Session, done_B: Tensor, draft_BL: Tensor) -> Tensor:
-    """Query: the draft as causal data rows, then one mask for each position that sees only the data before it."""
-    steps_L, scratch = torch.arange(session.block), session.context + 1
-    positions_BL = done_B[:, None] + steps_L
-    tokens_BQ = torch.cat([draft_BL, torch.full_like(draft_BL, MASK_ID)], 1)
-    slots_BQ = torch.cat([positions_BL.clamp(max=session.context), (scratch + steps_L).expand(len(done_B), -1)], 1)
-    data_BLT = session.slots_T <= positions_BL[..., None]
+    """Query: the last decided token and the draft, as causal data rows; these score the draft of a shifted model.
+
+    Else there follows one mask for each position of the draft, that sees only the data before it.
+    """
+    steps_L, scratch, last_B1 = torch.arange(session.block), session.context + 1, done_B[:, None] - 1
+    positions_BQ = done_B[:, None] + torch.arange(-1, session.block)
+    tokens_BQ = torch.cat([session.canvas_BP.gather(1, last_B1), draft_BL], 1)
+    slots_BQ = positions_BQ.clamp(max=session.context)
+    visible_BQT = session.slots_T <= positions_BQ[..., None]
+    if session.model.shape.shifted:
+        return session.scores(session.forward(tokens_BQ, positions_BQ, slots_BQ, visible_BQT)).argmax(-1)
+    positions_BL = positions_BQ[:, 1:]
     masks_BLT = (session.slots_T < positions_BL[..., None]) | (session.slots_T == scratch + steps_L[:, None])
-    logits_BQV = session.forward(tokens_BQ, positions_BL.repeat(1, 2), slots_BQ, torch.cat([data_BLT, masks_BLT], 1))
-    return logits_BQV[:, session.block :].argmax(-1)
+    logits_BQV = session.forward(
+        torch.cat([tokens_BQ, torch.full_like(draft_BL, MASK_ID)], 1),
+        torch.cat([positions_BQ, positions_BL], 1),
+        torch.cat([slots_BQ, (scratch + steps_L).expand(len(done_B), -1)], 1),
+        torch.cat([visible_BQT, masks_BLT], 1),
+    )
+    return logits_BQV[:, -session.block :].argmax(-1)
 
 
 def dynamic(model: TinyModel, prompts: list[list[int]], block: int, threshold: float) -> Result:
@@ -130,8 +147,7 @@ def dynamic(model: TinyModel, prompts: list[list[int]], block: int, threshold: f
     while session.active_B.any():
         positions_BL = start_B[:, None] + torch.arange(block)
         tokens_BL = session.canvas_BP.gather(1, positions_BL)
-        visible_BLT = (session.slots_T < start_B[:, None] + block)[:, None].expand(-1, block, -1)
-        logits_BLV = session.forward(tokens_BL, positions_BL, positions_BL, visible_BLT)
+        logits_BLV = whole_block(session, start_B)
         masked_BL = tokens_BL == MASK_ID
         revealed_BL = reveal(tokens_BL, logits_BLV, masked_BL, threshold)
         session.canvas_BP.scatter_(1, positions_BL, torch.where(session.active_B[:, None], revealed_BL, tokens_BL))
@@ -140,6 +156,18 @@ def dynamic(model: TinyModel, prompts: list[list[int]], block: int, threshold: f
         start_B = start_B + block * (full_B & session.active_B)
         session.finish(start_B)
     return session.result()
+
+
+def whole_block(session: Session, start_B: Tensor) -> Tensor:
+    """Query: the token before the block, which is final and sees no further, then the block, all of which sees itself.
+
+    Before position 0 there is none: a slot behind the block takes what stands in for it, so that nothing sees it.
+    """
+    positions_BQ = start_B[:, None] + torch.arange(-1, session.block)
+    limit_BQ = torch.where(positions_BQ < start_B[:, None], start_B[:, None], start_B[:, None] + session.block)
+    tokens_BQ = session.canvas_BP.gather(1, positions_BQ.clamp(min=0))
+    slots_BQ = torch.where(positions_BQ < 0, session.context + 1, positions_BQ)
+    return session.scores(session.forward(tokens_BQ, positions_BQ, slots_BQ, session.slots_T < limit_BQ[..., None]))
 
 
 def reveal(tokens_BL: Tensor, logits_BLV: Tensor, masked_BL: Tensor, threshold: float) -> Tensor:
@@ -199,10 +227,12 @@ def measure(model: TinyModel, tokenizer: Tokenizer, family: str, count: int, dec
     return report
 
 
-def load(checkpoint: Path) -> tuple[TinyModel, Tokenizer]:
-    model = TinyModel(Shape())
-    model.load_state_dict(torch.load(checkpoint)["model"])
-    return model.eval(), Tokenizer.from_file(str(checkpoint.parent / "tokenizer.json"))
+def load(checkpoint: Path) -> tuple[TinyModel, Tokenizer, str]:
+    """The model, its tokenizer and the format it was trained in."""
+    state = torch.load(checkpoint)
+    model = TinyModel(shape_of(state["format"], state["size"]))
+    model.load_state_dict(state["model"])
+    return model.eval(), Tokenizer.from_file(str(checkpoint.parent / "tokenizer.json")), state["format"]
 
 
 def main() -> None:
@@ -214,7 +244,7 @@ def main() -> None:
     parser.add_argument("--block", type=int, default=16)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    model, tokenizer = load(args.checkpoint)
+    model, tokenizer, _ = load(args.checkpoint)
     for family in args.families:
         for name, row in measure(model, tokenizer, family, args.count, args.decoders, args.block).items():
             print(family, name, json.dumps(row), flush=True)

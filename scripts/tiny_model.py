@@ -1,10 +1,12 @@
-"""A lean Qwen3 for training and monitoring. Parameter names are those of `Qwen3ForCausalLM`.
+"""A lean transformer for training and monitoring: Qwen3, Qwen2 or LLaDA2's mixture of experts, as its shape says.
+
+Parameter names are those of `Qwen3ForCausalLM` and `Qwen2ForCausalLM`; tiny_layouts.py turns them into LLaDA2's.
 
 Axes: B rows, Q query tokens, K keys, T cache slots, V vocabulary, H hidden, N key/value heads, G queries per key
-head, D head size.
+head, D head size, E experts, I inner columns of an MLP.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +24,14 @@ class Shape:
     intermediate_size: int = 384
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-6
-
-    def as_config(self) -> dict:
-        return asdict(self)
+    qkv_bias: bool = False
+    qk_norm: bool = True
+    rotary_dim: int = 32  # how much of a head the positions turn
+    num_experts: int = 0  # of every layer but the first; 0: all layers are dense
+    experts_per_token: int = 0
+    expert_size: int = 0
+    expert_scale: float = 2.5
+    shifted: bool = False  # logits of a row score the token after it, not the token at it
 
 
 class RMSNorm(nn.Module):
@@ -41,11 +48,12 @@ class Attention(nn.Module):
         super().__init__()
         self.kv_heads, self.head_dim = shape.num_key_value_heads, shape.head_dim
         q_size, kv_size = shape.num_attention_heads * shape.head_dim, self.kv_heads * shape.head_dim
-        self.q_proj = nn.Linear(shape.hidden_size, q_size, bias=False)
-        self.k_proj = nn.Linear(shape.hidden_size, kv_size, bias=False)
-        self.v_proj = nn.Linear(shape.hidden_size, kv_size, bias=False)
+        self.q_proj = nn.Linear(shape.hidden_size, q_size, bias=shape.qkv_bias)
+        self.k_proj = nn.Linear(shape.hidden_size, kv_size, bias=shape.qkv_bias)
+        self.v_proj = nn.Linear(shape.hidden_size, kv_size, bias=shape.qkv_bias)
         self.o_proj = nn.Linear(q_size, shape.hidden_size, bias=False)
-        self.q_norm, self.k_norm = (RMSNorm(shape.head_dim, shape.rms_norm_eps) for _ in range(2))
+        norms = (RMSNorm(shape.head_dim, shape.rms_norm_eps) if shape.qk_norm else nn.Identity() for _ in range(2))
+        self.q_norm, self.k_norm = norms
 
     def heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
@@ -64,20 +72,62 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
+    def __init__(self, hidden_size: int, inner_size: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(hidden_size, inner_size, bias=False)
+        self.up_proj = nn.Linear(hidden_size, inner_size, bias=False)
+        self.down_proj = nn.Linear(inner_size, hidden_size, bias=False)
+
+    def forward(self, x: Tensor, weights_BQI: Tensor | float = 1.0) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x) * weights_BQI)
+
+
+class Router(nn.Module):
+    """Which experts a token asks, and what their answers weigh. The bias only evens out how often each is asked."""
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
+        self.top, self.scale = shape.experts_per_token, shape.expert_scale
+        self.weight = nn.Parameter(torch.empty(shape.num_experts, shape.hidden_size))
+        self.register_buffer("expert_bias", torch.zeros(shape.num_experts))
+        self.register_buffer("load_E", torch.zeros(shape.num_experts), persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+    @torch.autocast("cpu", enabled=False)
+    def forward(self, x_BQH: Tensor) -> Tensor:
+        scores_BQE = F.linear(x_BQH.float(), self.weight).sigmoid()
+        top_BQT = (scores_BQE + self.expert_bias).topk(self.top).indices
+        chosen_BQE = torch.zeros_like(scores_BQE).scatter_(-1, top_BQT, 1.0)
+        if self.training:
+            self.load_E += chosen_BQE.sum((0, 1))
+        weights_BQE = scores_BQE * chosen_BQE
+        return self.scale * weights_BQE / weights_BQE.sum(-1, keepdim=True)
+
+    def balance(self, rate: float = 1e-3) -> None:
+        """After a training step: ask the experts that had less than their share more often."""
+        self.expert_bias += rate * (self.load_E.mean() - self.load_E).sign()
+        self.load_E.zero_()
+
+
+class Mixture(nn.Module):
+    """All experts are one wide MLP, the columns of those not asked weighing zero: on a CPU faster than choosing."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.gate, self.expert_size = Router(shape), shape.expert_size
+        self.experts = MLP(shape.hidden_size, shape.num_experts * shape.expert_size)
+        self.shared_experts = MLP(shape.hidden_size, shape.expert_size)
+
+    def forward(self, x_BQH: Tensor) -> Tensor:
+        weights_BQI = self.gate(x_BQH).to(x_BQH.dtype).repeat_interleave(self.expert_size, -1)
+        return self.experts(x_BQH, weights_BQI) + self.shared_experts(x_BQH)
 
 
 class Layer(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, number: int) -> None:
         super().__init__()
-        self.self_attn, self.mlp = Attention(shape), MLP(shape)
+        self.self_attn = Attention(shape)
+        mixed = number > 0 and shape.num_experts > 0
+        self.mlp = Mixture(shape) if mixed else MLP(shape.hidden_size, shape.intermediate_size)
         self.input_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
 
@@ -90,12 +140,15 @@ class Body(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.num_hidden_layers))
+        self.layers = nn.ModuleList(Layer(shape, number) for number in range(shape.num_hidden_layers))
         self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
 
 
 class TinyModel(nn.Module):
-    """Logits of a position score the token at that position; what a query may see comes in as a mask."""
+    """Logits of a row score the token at its position, or the next one where the shape is `shifted`.
+
+    What a query may see comes in as a mask.
+    """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -146,12 +199,14 @@ class Cache:
 
 
 def rope_tables(positions_BQ: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
-    half = torch.arange(0, shape.head_dim, 2).float() / shape.head_dim
+    half = torch.arange(0, shape.rotary_dim, 2).float() / shape.rotary_dim
     angles = positions_BQ[..., None].float() * shape.rope_theta**-half
     angles = torch.cat([angles, angles], -1)[:, None]
     return angles.cos(), angles.sin()
 
 
 def rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-    left, right = x.chunk(2, -1)
-    return x * rope[0] + torch.cat([-right, left], -1) * rope[1]
+    size = rope[0].shape[-1]
+    turned, still = x[..., :size], x[..., size:]
+    left, right = turned.chunk(2, -1)
+    return torch.cat([turned * rope[0] + torch.cat([-right, left], -1) * rope[1], still], -1)

@@ -2,6 +2,8 @@
 
     python scripts/train_tiny.py --out runs/tiny
 
+Two switches train its siblings on the same data: --format fast_dllm_v2 or llada2, --size draft.
+
 Stage 1 warms the model up as an autoregressive one (block length 1 only): small batches of one task break the plateau
 on which the copying of names and numbers is learnt. Stage 2 trains block lengths 1 to 32 together; stages 3 and 4 do
 the same for the family that lags behind. Steps decide when training stops, never the clock. A killed run continues from
@@ -20,7 +22,8 @@ from random import Random
 import torch
 from tiny_batches import Batch, Example, length_batches, make_batch
 from tiny_data import FAMILIES, draw
-from tiny_model import Shape, TinyModel
+from tiny_formats import FORMATS, SIZES, Format, shape_of
+from tiny_model import Router, Shape, TinyModel
 from tiny_tokenizer import END, END_ID, build_tokenizer, render
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -32,7 +35,6 @@ MIXES = {
     "train late": {"math": 0.52, "code": 0.12, "instruct": 0.36},
     "train last": {"math": 0.35, "code": 0.08, "instruct": 0.57},
 }
-BLOCKS = (2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def load_data(args: argparse.Namespace) -> tuple[Tokenizer, dict[str, list[Examp
     return tokenizer, {name: encode(tokenizer, pairs) for name, pairs in texts.items()}
 
 
-def batches(examples: list[Example], stage: Stage, label: str, start: int) -> Iterator[Batch]:
+def batches(examples: list[Example], stage: Stage, form: Format, label: str, start: int) -> Iterator[Batch]:
     """The batches from step `start` on; each depends only on the label (seed, stage, mix) and its step."""
     step, epoch = 0, 0
     while True:
@@ -81,27 +83,26 @@ def batches(examples: list[Example], stage: Stage, label: str, start: int) -> It
         rng.shuffle(cuts)
         for rows in cuts:
             if step >= start:
-                yield noisy_batch([examples[row] for row in rows], stage, Random(f"{label} {step}"))
+                yield noisy_batch([examples[row] for row in rows], stage, form, Random(f"{label} {step}"))
             step += 1
         epoch += 1
 
 
-def noisy_batch(rows: list[Example], stage: Stage, rng: Random) -> Batch:
-    noise = torch.Generator().manual_seed(rng.getrandbits(60))
-    if stage.num_copies == 1:
-        return make_batch(rows, 1, (1,), noise)
-    block = rng.choice(BLOCKS)
+def noisy_batch(rows: list[Example], stage: Stage, form: Format, rng: Random) -> Batch:
+    generator = torch.Generator().manual_seed(rng.getrandbits(60))
+    block = rng.choice(form.blocks) if stage.num_copies > 1 else 1
     # Clean blocks of one token are AR mode's causal cache, clean blocks of `block` are plain block diffusion's.
-    return (
-        make_batch(rows, 1, (1, block), noise) if rng.random() < 0.6 else make_batch(rows, block, (block,) * 2, noise)
-    )
+    clean_block = 1 if block == 1 or rng.random() < 0.6 else block
+    blocks = (clean_block, block)[-stage.num_copies :]
+    return make_batch(rows, clean_block, blocks, generator, rng.choice(form.noises), form.shape.get("shifted", False))
 
 
 def loss_of(model: TinyModel, batch: Batch, bf16: bool) -> Tensor:
     scored_BN = batch.weights_BN > 0
+    rows, rows_BN = scored_BN.nonzero()[:, 0], batch.rows_BN[scored_BN]
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
         hidden_BQH = model.hidden(batch.tokens_BQ, batch.positions_BQ, batch.visible_BQQ)
-        logits = model.logits(hidden_BQH[:, batch.num_clean :][scored_BN]).float()
+        logits = model.logits(hidden_BQH[rows, rows_BN]).float()
     losses = F.cross_entropy(logits, batch.targets_BN[scored_BN], reduction="none")
     return (losses * batch.weights_BN[scored_BN]).sum() / batch.num_answer_tokens
 
@@ -117,7 +118,7 @@ def optimizers(model: TinyModel) -> list[torch.optim.Optimizer]:
 class Trainer:
     model: TinyModel
     data: dict[str, list[Example]]
-    args: argparse.Namespace
+    args: argparse.Namespace  # what parse_args returns
 
     def run(self, stage: Stage) -> None:
         """Train one stage, from its last checkpoint if there is one."""
@@ -138,7 +139,7 @@ class Trainer:
         streams = []
         for (mix, first), (_, last) in pairwise([*stage.mixes, ("", stage.steps)]):
             label = f"{self.args.seed} {stage.name}{mix.removeprefix('train')}"
-            stream = batches(self.data[mix], stage, label, max(0, start - first))
+            stream = batches(self.data[mix], stage, FORMATS[self.args.format], label, max(0, start - first))
             streams.append(islice(stream, max(0, last - max(first, start))))
         return chain(*streams)
 
@@ -151,10 +152,13 @@ class Trainer:
                 group["lr"] = rate
             opt.step()
             opt.zero_grad()
+        for router in (module for module in self.model.modules() if isinstance(module, Router)):
+            router.balance()
         return loss.item()
 
     def save(self, path: Path, opts: list[torch.optim.Optimizer], step: int) -> None:
         state = {"step": step, "model": self.model.state_dict(), "opts": [opt.state_dict() for opt in opts]}
+        state |= {"format": self.args.format, "size": self.args.size}
         torch.save(state, path.with_suffix(".tmp"))
         os.replace(path.with_suffix(".tmp"), path)  # a kill never leaves half a checkpoint
 
@@ -182,6 +186,8 @@ def stages(args: argparse.Namespace) -> list[Stage]:
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for checkpoints and the tokenizer")
+    parser.add_argument("--format", choices=list(FORMATS), default="sdar", help="whose published format it will have")
+    parser.add_argument("--size", choices=list(SIZES), default="tiny", help="draft: a quarter of the parameters")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps1", type=int, default=2000, help="steps of the autoregressive warm start")
     parser.add_argument("--steps2", type=int, default=4000, help="steps over all block lengths")
@@ -202,7 +208,7 @@ def main() -> None:
     tokenizer, data = load_data(args)
     tokenizer.save(str(args.out / "tokenizer.json"))
     torch.manual_seed(args.seed)
-    trainer = Trainer(TinyModel(Shape()), data, args)
+    trainer = Trainer(TinyModel(shape_of(args.format, args.size)), data, args)
     for stage in stages(args):
         trainer.run(stage)
 

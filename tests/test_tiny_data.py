@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from tiny_batches import make_batch  # noqa: E402
 from tiny_data import FAMILIES, Problem, draw, held_out_set, is_held_out  # noqa: E402
 from tiny_data.checks import CHECKS  # noqa: E402
-from tiny_model import Shape, TinyModel  # noqa: E402
+from tiny_formats import FORMATS, shape_of  # noqa: E402
+from tiny_model import TinyModel  # noqa: E402
 from train_tiny import Stage, Trainer, load_data  # noqa: E402
 
 TINY, DATA = ROOT / "s2d2cli" / "assets" / "tiny", ROOT / "s2d2cli" / "assets" / "data"
@@ -111,23 +111,6 @@ def test_training_draws_are_never_held_out(family):
     assert not train & held_out
 
 
-@given(
-    clean_block=st.sampled_from([1, 4]), prompt=st.integers(1, 20), answer=st.integers(1, 20), seed=st.integers(0, 99)
-)
-def test_no_training_query_sees_the_token_it_must_guess(clean_block, prompt, answer, seed):
-    example, rng = (list(range(4, 4 + prompt + answer)), prompt), torch.Generator().manual_seed(seed)
-    batch = make_batch([example], clean_block, (4, 8), rng)
-    scored = batch.weights_BN[0].nonzero()[:, 0] + batch.num_clean
-    assert batch.weights_BN.sum() > 0
-    for query in scored.tolist():
-        position, target = batch.positions_BQ[0, query], batch.targets_BN[0, query - batch.num_clean]
-        seen = batch.visible_BQQ[0, query] & (batch.positions_BQ[0] == position)
-        assert (batch.tokens_BQ[0][seen] != target).all()
-        clean = batch.visible_BQQ[0, query, : batch.num_clean].nonzero()[:, 0]
-        # Clean keys must not have looked at it either, through the clean block that they share.
-        assert not batch.visible_BQQ[0, clean, : batch.num_clean][:, position : position + 1].any()
-
-
 class KilledTrainer(Trainer):
     updates = 0
 
@@ -139,8 +122,9 @@ class KilledTrainer(Trainer):
 
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="training needs torch 2.9 or newer, for torch.optim.Muon")
-def test_a_killed_training_run_continues_as_if_it_had_not_been_killed(tmp_path):
-    args = Namespace(seed=0, examples=60, bf16=False, log_every=100, save_every=2)
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_killed_training_run_continues_as_if_it_had_not_been_killed(form, tmp_path):
+    args = Namespace(format=form, size="draft", seed=0, examples=60, bf16=False, log_every=100, save_every=2)
     _, data = load_data(args)
     mixes = (("train", 0), ("train late", 3))
     stage, weights = Stage("stage2", steps=5, budget=400, decay=0.5, num_copies=2, mixes=mixes, warm_up=1), []
@@ -149,7 +133,7 @@ def test_a_killed_training_run_continues_as_if_it_had_not_been_killed(tmp_path):
         args.out.mkdir()
         for kind in kinds:
             torch.manual_seed(0)
-            trainer = kind(TinyModel(Shape()), data, args)
+            trainer = kind(TinyModel(shape_of(form, "draft")), data, args)
             with contextlib.suppress(KeyboardInterrupt):
                 trainer.run(stage)
         weights.append(trainer.model.model.embed_tokens.weight)
