@@ -52,7 +52,7 @@ LANGUAGE = """{"key": 1, "prompt": "Antworte.", "instruction_id_list": ["languag
         (1, EVAL, fall, "error: RuntimeError: out of memory"),
         (1, ("sweep", "task=echo", "decode.max_new_tokens=3,5"), fall, "failed: "),
         (2, ("eval", "--limit", "0"), nothing, "error: limit must be at least 1"),
-        (2, ("eval", "--limt", "3"), nothing, "No such option"),
+        (2, ("eval", "--limt", "3"), nothing, "no such option"),
         (3, ("report", "--fail-under", "accuracy=0.7"), nothing, "failed: "),
         (4, ("eval", "task=ifeval", "task.data=own.jsonl"), hide, "pip install 's2d2[ifeval]'"),
         (130, EVAL, stop, "the same command goes on from here"),

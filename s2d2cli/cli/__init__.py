@@ -14,7 +14,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,11 +34,10 @@ from s2d2cli.cli import (
     status,
     sweep,
 )
-from s2d2cli.errors import S2D2Error
+from s2d2cli.errors import ConfigError, S2D2Error
 
 app = typer.Typer(
     help=f"{s2d2cli.__doc__} Settings are options or KEY=VALUE words, anywhere on the line.",
-    no_args_is_help=True,
     add_completion=False,  # `s2d2 completion` completes settings too
     pretty_exceptions_enable=False,
     pretty_exceptions_show_locals=False,
@@ -62,6 +61,7 @@ COMMANDS = (
 )
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"))(command)
+NAMES = [command.name for command in app.registered_commands]
 
 
 def show_version(wanted: bool) -> None:
@@ -100,18 +100,30 @@ def main(words: Sequence[str] | None = None) -> None:
         run([*options, *after_dashes(options, behind)], debug="debug" in wanted)
 
 
+USAGE: type[Exception] = typer.BadParameter.__mro__[1]  # Click's UsageError, or that of the Click inside newer Typers
+
+
 def run(line: list[str], debug: bool) -> None:
     try:
-        app(line, prog_name="s2d2")
+        sys.exit(app(line or ["--help"], prog_name="s2d2", standalone_mode=False))
+    except USAGE as error:
+        leave(misused(error, line), ConfigError.exit_code, debug)
     except S2D2Error as error:
         leave(error, error.exit_code, debug)
-    except KeyboardInterrupt as error:
+    except (KeyboardInterrupt, typer.Abort) as error:
         leave(error, 130, debug)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output has left; Python would complain about the flush
         sys.exit(1)
     except Exception as error:
         leave(error, 1, debug)
+
+
+def misused(error: Any, line: Sequence[str]) -> ConfigError:
+    """What Click says of an unknown option, a missing argument and the like, as a sentence of ours."""
+    said = " ".join(error.format_message().split()).rstrip(".?").replace(". Did", "; did")
+    command = [word for word in line[:1] if word in NAMES]
+    return ConfigError(f"{said[:1].lower()}{said[1:]}; `{' '.join(['s2d2', *command])} --help` lists what there is")
 
 
 def set_up(wanted: set[str]) -> None:
@@ -160,7 +172,7 @@ def leave(error: BaseException, code: int, debug: bool) -> None:
         traceback.print_exception(error)
     elif isinstance(error, S2D2Error):
         typer.echo(f"error: {error}", err=True)
-    elif isinstance(error, KeyboardInterrupt):
+    elif isinstance(error, KeyboardInterrupt | typer.Abort):
         typer.echo("interrupted", err=True)
     else:
         typer.echo(f"error: {type(error).__name__}: {error} (--debug shows the traceback)", err=True)
