@@ -84,11 +84,27 @@ def test_prompt_or_override(word, expected):
     assert is_override(word, KNOWN) is expected
 
 
-def test_options_come_first_and_overrides_win():
+def test_options_and_overrides_take_the_place_of_what_comes_first():
     chosen = settings(
-        Everyday(router="never", seed="3", results="a=b, #"), ["router=always"], first=["limit=9", "seed=1"]
+        Everyday(router="never", seed="3", results="a=b, #"), ["router=never"], first=["limit=9", "seed=1"]
     )
-    assert chosen.overrides == ["limit=9", "seed=3", "router=always"] and chosen.texts == {"results": "a=b, #"}
+    assert chosen.overrides == ["limit=9", "seed=3", "router=never"] and chosen.texts == {"results": "a=b, #"}
+
+
+@pytest.mark.parametrize(
+    ("words", "both"),
+    [
+        (["--limit", "2", "limit=3"], "limit must be given once, got '--limit 2' and 'limit=3'"),
+        (["-b", "4", "decode.block_length=8"], "got '--block-length 4' and 'decode.block_length=8'"),
+        (["seed=1", "seed=2"], "seed must be given once, got 'seed=1' and 'seed=2'; leave one of them out"),
+        (["--model", "tiny", "model=sdar-8b"], "got '--model tiny' and 'model=sdar-8b'"),
+    ],
+)
+def test_a_setting_typed_twice_with_two_values_is_refused(s2d2, words, both):
+    for command in ("eval", "sweep", "arness"):
+        assert s2d2(command, *words, "--print-config") == 2
+        assert both in s2d2.err and s2d2.err.count("\n") == 1
+    assert s2d2("eval", "--limit", "2", "limit=2", "--print-config") == 0
 
 
 def test_model_may_be_a_name_a_folder_or_a_hub_id(s2d2, tmp_path):

@@ -1,14 +1,14 @@
 """What the words of a command line mean: everyday options, key=value overrides, prompts.
 
-Options are short forms of overrides. They come first, so an override that says otherwise wins. Prompts and paths never
-meet Hydra's grammar. Nothing heavy is imported here at the top: `s2d2 --help` must stay fast.
+Options are short forms of overrides; one that says otherwise than an override is refused. Prompts and paths never meet
+Hydra's grammar. Nothing heavy is imported here at the top: `s2d2 --help` must stay fast.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from s2d2cli.choose import model_choice
+from s2d2cli.errors import ConfigError
 
 if TYPE_CHECKING:
     from s2d2cli.config import RunConfig
@@ -189,10 +190,12 @@ class Settings:
 
 
 def settings(everyday: Everyday, words: Sequence[str], first: Sequence[str] = (), base: Path | None = None) -> Settings:
-    """`first` or the run `base`, then the options, then the overrides as typed; the last one to name a key wins."""
+    """`first` or the run `base`, with the options and the overrides as typed laid over it."""
     typed = {key_of(word) for word in words}
-    given = {KEYS.get(f.name, f.name): getattr(everyday, f.name) for f in fields(Everyday)}
-    wanted = {key: text for key, text in given.items() if text is not None and key not in typed}
+    given = {f.name: getattr(everyday, f.name) for f in fields(Everyday)}
+    given = {name: text for name, text in given.items() if text is not None}
+    need_agreement(given, words)
+    wanted = {KEYS.get(name, name): text for name, text in given.items() if KEYS.get(name, name) not in typed}
     chosen, texts = model_choice(wanted.pop("model")) if "model" in wanted else ([], {})
     if "results" in wanted:
         texts["results"] = wanted.pop("results")
@@ -201,6 +204,17 @@ def settings(everyday: Everyday, words: Sequence[str], first: Sequence[str] = ()
     named = typed | {key_of(word) for word in chosen}
     begin = [] if base else [word for word in first if key_of(word) not in named]
     return Settings([*begin, *chosen, *words], texts, base)
+
+
+def need_agreement(given: Mapping[str, str], words: Sequence[str]) -> None:
+    """A setting that is typed twice must be the same both times; which one is meant cannot be told."""
+    typed = [(KEYS.get(name, name), text, f"--{name.replace('_', '-')} {text}") for name, text in given.items()]
+    typed += [(key_of(word), word.partition("=")[2], word) for word in words if "=" in word]
+    seen: dict[str, tuple[str, str]] = {}
+    for key, value, word in typed:
+        other, before = seen.setdefault(key, (value, word))
+        if value != other:
+            raise ConfigError(f"{key} must be given once, got {before!r} and {word!r}; leave one of them out")
 
 
 def print_settings(*configs: RunConfig) -> None:
