@@ -24,6 +24,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from s2d2cli.errors import S2D2Error
 from s2d2cli.tasks.base import Sample, Score, Task
 from s2d2cli.tasks.code import before_definition
 from s2d2cli.tasks.gsm8k import GSM8K
@@ -225,11 +226,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th problem")
     args = parser.parse_args(argv)
     begin = time.monotonic()
-    jobs = [
-        (args.data, suite, index)
-        for suite in SUITES
-        for index in range(0, len(samples(args.data, suite)[1]), args.every)
-    ]
+    try:
+        sizes = {suite: len(samples(args.data, suite)[1]) for suite in SUITES}
+    except S2D2Error as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    jobs = [(args.data, suite, index) for suite, size in sizes.items() for index in range(0, size, args.every)]
     with ProcessPoolExecutor(args.jobs) as pool:
         found = pool.map(check, jobs, chunksize=4) if args.jobs > 1 else map(check, jobs)
         totals = table(chain.from_iterable(found))

@@ -27,6 +27,12 @@ def test_gold_answers_are_right(real_data, capsys):
     assert len(tasks["gsm8k"]) > 20
 
 
+def test_a_folder_that_is_not_there_gets_a_sentence(capsys):
+    assert check_gold.main(["--data", "/nope"]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.startswith("error: ") and "/nope" in told.err and told.err.count("\n") == 1
+
+
 @pytest.mark.slow
 def test_more_gold_answers_are_right(real_data, capsys):
     code, tasks = run(capsys, "--data", real_data, "--every", 10)
