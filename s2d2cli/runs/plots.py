@@ -16,7 +16,7 @@ from s2d2cli.runs.metrics import ACCURACY, Metric
 from s2d2cli.runs.palette import visible
 from s2d2cli.runs.pareto import staircase
 from s2d2cli.runs.report import Report, Table
-from s2d2cli.runs.samples import ROBUST
+from s2d2cli.runs.samples import ROBUST, percent
 from s2d2cli.runs.styles import styles_for
 
 ACROSS = 2  # panels beside each other
@@ -120,7 +120,7 @@ def words(row: pd.Series, metric: Metric) -> str:
     """What the front's point is, and how sure its place is unless it is."""
     share = row[f"share_{metric.key}"]
     text = f"{row['decoder']} {row['varied']}".replace("=", " ")
-    return f"{text} ({100 * share:.0f} %)" if share < ROBUST else text
+    return f"{text} ({percent(share)} %)" if share < ROBUST else text
 
 
 def lay_beside(place: Any, rows: pd.DataFrame, metric: Metric) -> None:

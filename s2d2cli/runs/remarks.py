@@ -9,6 +9,7 @@ import pandas as pd
 from s2d2cli.runs.described import seed_lines
 from s2d2cli.runs.metrics import SPEEDUP, Metric
 from s2d2cli.runs.report import Report, Table
+from s2d2cli.runs.samples import ROBUST, percent
 
 FEW = 3  # sentences of one kind; more of them become one
 
@@ -23,7 +24,7 @@ def remarks(report: Report) -> list[str]:
             *other_code(table),
             *other_software(table),
         ]
-        found += [*traced(table), *gaps(report, table), *unpaired(table), *slower(table)]
+        found += [*traced(table), *gaps(report, table), *nearly(report, table), *unpaired(table), *slower(table)]
     return [*found, *(f"Not in the tables: {line}." for line in report.unfinished)]
 
 
@@ -92,6 +93,17 @@ def gaps(report: Report, table: Table) -> Iterator[str]:
         if not rows.empty and metric != SPEEDUP:
             names = ", ".join(name(row) for _, row in rows.iterrows())
             yield f"No {metric.label} is known of {names}, so it is on no front against that."
+
+
+def nearly(report: Report, table: Table) -> Iterator[str]:
+    """Rows that the samples alone keep off a front as measured."""
+    for metric in report.wish.axes:
+        off = table.rows[~table.rows[f"front_{metric.key}"].astype(bool)]
+        rows = off[off[f"share_{metric.key}"] > 1 - ROBUST].sort_values(f"share_{metric.key}", ascending=False)
+        names = [f"{name(row)} ({percent(row[f'share_{metric.key}'])} %)" for _, row in rows.head(FEW).iterrows()]
+        more = f" and {len(rows) - FEW} more" if len(rows) > FEW else ""
+        if names:
+            yield f"Off the front of {metric.label} as measured, but on it in some draws: {', '.join(names)}{more}."
 
 
 def unpaired(table: Table) -> Iterator[str]:

@@ -15,7 +15,7 @@ from s2d2cli.runs.baseline import AUTOREGRESSIVE
 from s2d2cli.runs.metrics import ACCURACY, SPEEDUP, Metric
 from s2d2cli.runs.palette import visible
 from s2d2cli.runs.report import Report, Table
-from s2d2cli.runs.samples import DRAWS, ROBUST
+from s2d2cli.runs.samples import DRAWS, ROBUST, percent
 from s2d2cli.runs.tables import plain_grid
 
 FRONT, UNSURE = "*", "~"
@@ -92,7 +92,7 @@ def mark(row: pd.Series, metric: Metric) -> str:
     if not row[f"front_{metric.key}"]:
         return ""
     share = row[f"share_{metric.key}"]
-    return FRONT if pd.isna(share) or share >= ROBUST else f"{UNSURE}{100 * share:.0f}"
+    return FRONT if pd.isna(share) or share >= ROBUST else f"{UNSURE}{percent(share)}"
 
 
 def legend(report: Report) -> str:

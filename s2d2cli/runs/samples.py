@@ -27,6 +27,11 @@ ROBUST = 0.95  # the share of draws from which on a point is said to stand on th
 Floats = NDArray[np.float64]
 
 
+def percent(share: float) -> int:
+    """Rounded down: what is not robust must not read as 95 %."""
+    return int(100 * share + 1e-9)
+
+
 def side_of(folder: RunFolder, record: Record) -> Side | None:
     """The run with its samples; None when samples.jsonl does not hold what run.json counted."""
     rows = {name: {key: row[key] for key in KEPT} for name, row in folder.rows().items()}

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from s2d2cli.errors import ConfigError
@@ -14,6 +15,7 @@ from s2d2cli.runs.metrics import METRICS, SPEEDS, axes, gates
 from s2d2cli.runs.remarks import failures, remarks
 from s2d2cli.runs.report import Report, Wish, build, find_runs
 from s2d2cli.runs.report_table import mark
+from s2d2cli.runs.samples import ROBUST, percent
 from s2d2cli.tasks.statistics import holm
 from tests.runs.report_runs import line, rights, sampled, stored
 
@@ -43,6 +45,26 @@ def test_a_clear_front_is_robust_and_a_close_one_is_not(tmp_path):
     assert again["share_tokens_per_s"].tolist() == rows["share_tokens_per_s"].tolist()
     assert mark(rows.loc["dynamic"], METRICS["tokens_per_s"]) == "*"
     assert mark(rows.loc["s2d2 always"], METRICS["tokens_per_s"]).startswith("~6")
+
+
+def test_what_is_not_robust_does_not_read_as_robust():
+    row = {"front_tokens_per_s": True, "share_tokens_per_s": ROBUST - 0.0005}
+    assert mark(pd.Series(row), METRICS["tokens_per_s"]) == "~94"
+    assert mark(pd.Series(row | {"share_tokens_per_s": ROBUST}), METRICS["tokens_per_s"]) == "*"
+    assert [percent(count / 2000) for count in range(0, 2001, 20)] == list(range(101))
+
+
+def test_who_is_off_the_front_by_chance_is_named(tmp_path):
+    """One sample of sixty less than the slower one: many draws turn them round."""
+    sampled(tmp_path, rights(0.5), 1.0, 10, DYNAMIC)
+    sampled(tmp_path, [i >= 31 for i in range(60)], 1.01, 10, "decode.block_length=8")
+    sampled(tmp_path, rights(0.2), 4.0, 40, AR)
+    report = reported(tmp_path)
+    share = only(tmp_path).loc["s2d2 always", "share_tokens_per_s"]
+    sentences = [text for text in remarks(report) if text.startswith("Off the front")]
+    assert 0.05 < share < 0.5 and sentences[0] == (
+        f"Off the front of tokens/s as measured, but on it in some draws: s2d2 always block=8 ({percent(share)} %)."
+    )
 
 
 def test_equal_answers_stay_equal_in_every_draw(tmp_path):
