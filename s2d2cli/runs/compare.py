@@ -91,7 +91,11 @@ class Compared:
     def settings(self) -> list[str]:
         """In which settings that have an effect for both the two differ, and what each has."""
         a, b = (described.settings(side.record) for side in (self.first, self.second))
-        return [f"{key} {a[key]} and {b[key]}" for key in a if key in b and a[key] != b[key]]
+        return [
+            f"{key} {described.plain(a[key])} and {described.plain(b[key])}"
+            for key in a
+            if key in b and a[key] != b[key]
+        ]
 
     def speed_up(self, of: str) -> SpeedUp:
         """`of` is "seconds" or "forwards": new tokens per each of them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -80,7 +81,7 @@ def company(record: Record) -> dict[str, Any]:
     config, env = record["config"], record["environment"]
     return {
         "task": config["task"]["kind"],
-        "task_settings": str(sorted(config["task"].items())),
+        "task_settings": typed(config["task"], "task."),
         "data": f"{record['data']['origin']} {record['data']['sha256'][:12]}",
         "samples": record["samples"],
         "repeats": config["repeats"],
@@ -89,7 +90,7 @@ def company(record: Record) -> dict[str, Any]:
         "source": f"{config['model']['source']}@{config['model']['revision']}",
         "weights": digest(record.get("model_files")),
         "first_prompt": digest(record.get("first_prompt")),
-        "scoring": str(record["facts"]),
+        "scoring": typed(record["facts"]),
         "hardware": hardware(env),
         "devices": env.get("devices", 1),  # runs of before it was noted computed on one
         "dtype": env.get("dtype"),
@@ -139,8 +140,17 @@ def varied(rows: pd.DataFrame) -> list[str]:
     return texts
 
 
+def typed(settings: Record, prefix: str = "") -> str:
+    """Settings as a user would type them, in one order."""
+    return shlex.join(f"{prefix}{key}={plain(value)}" for key, value in sorted(settings.items()))
+
+
 def plain(value: Any) -> str:
-    """0.1 + 0.2 is 0.3 to a reader, and to the run id."""
+    """A value as it is typed. 0.1 + 0.2 is 0.3 to a reader, and to the run id."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(plain, value))}]"
     return str(float(f"{value:.12g}")) if isinstance(value, float) else str(value)
 
 

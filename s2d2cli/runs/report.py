@@ -7,6 +7,7 @@ what differs.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,7 +148,7 @@ def split(frame: pd.DataFrame, sides: Mapping[str, Side | None], wish: Wish) -> 
     for (task, model), rows in frame.groupby(["task", "model"], sort=False):
         groups = [group for _, group in rows.groupby(list(apart), sort=False, dropna=False)]
         differing = [key for key in apart if rows[key].astype(str).nunique() > 1]
-        tables += [Table(title(group, differing), completed(group, sides, wish)) for group in groups]
+        tables += [Table(title(group, rows, differing), completed(group, sides, wish)) for group in groups]
         if differing:
             named = " and ".join(
                 "number of samples" if key == "samples" else key.replace("_", " ") for key in differing
@@ -157,14 +158,23 @@ def split(frame: pd.DataFrame, sides: Mapping[str, Side | None], wish: Wish) -> 
     return tables, notes
 
 
-def title(rows: pd.DataFrame, differing: Sequence[str]) -> str:
-    first = rows.iloc[0]
-    extra = [f"{key.replace('_', ' ')} {first[key]}" for key in differing if key in TOLD]
+def title(group: pd.DataFrame, rows: pd.DataFrame, differing: Sequence[str]) -> str:
+    """What the rows of this table have in common, and what sets it apart from the others of its task and model."""
+    first = group.iloc[0]
+    extra = [told(key, first[key], rows[key]) for key in differing if key in TOLD]
     few = f", fewer than {FEW_SAMPLES}: rough" if first["samples"] < FEW_SAMPLES else ""
     size = f"{first['samples']} of {first['data_rows']} samples{few}"
     counted = "" if first["measure"] == "correct" else f" ({first['measure']})"
     machine = f"{first['hardware']}, {first['dtype']}, {first['backend']}, batch {first['batch_size']}"
-    return "; ".join([f"{first['task']}{counted} on {first['model']}", size, machine, *extra])
+    return "; ".join([f"{first['task']}{counted} on {first['model']}", size, machine, *filter(None, extra)])
+
+
+def told(key: str, value: object, of_all: pd.Series) -> str:
+    """Of a task's settings those that differ, as they are typed."""
+    if key != "task_settings":
+        return f"{key.replace('_', ' ')} {value}".strip()
+    shared = set.intersection(*(set(shlex.split(one)) for one in of_all))
+    return shlex.join(word for word in shlex.split(str(value)) if word not in shared)
 
 
 def completed(rows: pd.DataFrame, sides: Mapping[str, Side | None], wish: Wish) -> pd.DataFrame:

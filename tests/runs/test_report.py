@@ -117,6 +117,14 @@ def test_what_was_not_measured_alike_stands_apart(tmp_path, changes, named):
     assert all(len(table.rows) == 1 and table.rows["front_tokens_per_s"].all() for table in report.tables)
 
 
+def test_a_title_has_the_task_settings_that_differ_as_they_are_typed(tmp_path):
+    own = ["task=jsonl", "task.data=own.jsonl", "task.id=key", "task.scorer=number"]
+    pair = [run(0.9, 1.0, 1.0, *DYNAMIC, *own), run(0.9, 1.0, 1.0, *DYNAMIC, *own[:2], "task.system='Be brief.'")]
+    first, second = (table.title for table in build(stored(tmp_path, *pair)).tables)
+    assert first.endswith("batch 8; task.id=key task.scorer=number task.system=")
+    assert second.endswith("batch 8; task.id=null task.scorer=exact 'task.system=Be brief.'")
+
+
 def test_settings_that_vary_are_named_so_that_they_can_be_told_apart(tmp_path):
     scored = ["router=score_threshold", "decode.block_length=8"]
     runs = [
