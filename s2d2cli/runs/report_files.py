@@ -16,16 +16,26 @@ from s2d2cli.runs.report_table import as_latex, as_markdown, legend, tabular
 
 
 def write(report: Report, out: Path) -> list[Path]:
-    """Everything there is, into one folder."""
+    """Everything there is, into one folder. Figures of an earlier report there that has other tables are removed."""
     from s2d2cli.runs.plots import draw
 
     out.mkdir(parents=True, exist_ok=True)
+    earlier = figures_of(out)
     texts = {"report.html": page(report, out), "report.md": markdown(report), "report.tex": latex(report)}
     for name, text in texts.items():
         (out / name).write_text(text, encoding="utf-8", errors="replace")
     frame(report).to_csv(out / "report.csv", index=False)
     figures = [file for i, table in enumerate(report.tables, 1) for file in draw(report, table, out / stem(table, i))]
+    for file in earlier - set(figures):
+        file.unlink(missing_ok=True)
     return [*(out / name for name in texts), out / "report.csv", *figures]
+
+
+def figures_of(out: Path) -> set[Path]:
+    """The figures in this folder that a report drew, and nothing else that is called so."""
+    from s2d2cli.runs.plots import MAKER
+
+    return {file for file in out.glob("pareto-*") if file.is_file() and MAKER.encode() in file.read_bytes()}
 
 
 def stem(table: Table, index: int) -> str:

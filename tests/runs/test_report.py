@@ -279,6 +279,19 @@ def test_files(tmp_path, three):
     assert files[4].read_bytes().startswith(b"\x89PNG") and "autoregressive" in files[5].read_text()
 
 
+def test_figures_of_an_earlier_report_do_not_stay(tmp_path, three):
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("pareto-9-tiny_math-tiny.png", "pareto-notes.svg"):
+        (out / name).write_text("not drawn by a report")
+    write(build(stored(tmp_path / "two", three[0], copy.deepcopy(three[1]) | {"samples": 50})), out)
+    assert len(list(out.glob("pareto-2-tiny_math-tiny.*"))) == 2
+    write(build(stored(tmp_path / "one", run(0.9, 1.0, 1.0, *DYNAMIC, config__model__name="another"))), out)
+    figures = ["pareto-1-tiny_math-another.png", "pareto-1-tiny_math-another.svg"]
+    others = ["pareto-9-tiny_math-tiny.png", "pareto-notes.svg"]
+    assert sorted(file.name for file in out.glob("pareto*")) == [*figures, *others]
+
+
 def test_terminal_table_fits_eighty_columns(tmp_path, three):
     report = build(stored(tmp_path, *three))
     console = Console(width=80, record=True, file=io.StringIO())
