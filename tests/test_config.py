@@ -86,6 +86,12 @@ def test_a_number_that_makes_no_sense_is_refused(choice, override, sentence):
     assert str(caught.value).startswith(sentence)
 
 
+@pytest.mark.parametrize("broken", ["decode.context=block", "decode.commit=separate"])
+def test_a_sliding_window_needs_tokens_that_are_settled_one_by_one(broken):
+    with pytest.raises(ConfigError, match=r"verifier\.form=sliding needs decode\.context=causal and decode\.commit="):
+        compose(["verifier.form=sliding", broken])
+
+
 def test_autoregressive_means_block_length_one():
     with pytest.raises(ConfigError, match="decoder=autoregressive means decode.block_length=1, got 8"):
         compose(["decoder=autoregressive", "decode.block_length=8"])

@@ -65,8 +65,8 @@ STRATEGIES = {
         "renyi2": "",
     },
     "verifier": {
-        "self": """acceptance published_temperature skip_redundant ahead spans resample residual_temperature tempering
-        ratio_threshold ratio_spans keep_confident""",
+        "self": """acceptance published_temperature skip_redundant ahead form spans resample residual_temperature
+        tempering ratio_threshold ratio_spans keep_confident""",
         "single": "form max_rows",
     },
     "task": {

@@ -70,7 +70,9 @@ class SelfDrafter(CarriedDrafter):
 
     def draft(self, session: Session) -> DraftStep:
         state = session.state
-        rows_B = state.active_B & ~self.carried_BL.any(1)
+        carried_B = self.carried_BL.any(1)
+        rows_B = state.active_B & ~carried_B
+        state.window_B = torch.where(carried_B, self.carried_BL.sum(1), session.window_B(state.start_B))
         found = session.layout.draft(state, rows_B)
         if found is None:
             return super().draft(session)

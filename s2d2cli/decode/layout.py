@@ -41,8 +41,8 @@ class VerifyPlan:
     """A verification, and where the next block's masks stand in it for the rows that carry them."""
 
     plan: ForwardPlan
-    ahead_B: Tensor
-    ahead_BN: Tensor  # N is the block length, or 0 when no row carries them
+    next_B: Tensor  # how many masks of the next block each row carries
+    next_BN: Tensor  # where they stand
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,14 @@ class Layout:
 
     def horizon_BQ(self, positions_BQ: Tensor, state: BlockState) -> Tensor:
         """A row at position p sees the positions below its horizon."""
-        length = state.block_length
-        block_end_BQ = (positions_BQ // length + 1) * length
+        length, start_B1 = state.block_length, state.start_B[:, None]
+        earlier_end_BQ = (positions_BQ // length + 1) * length
+        block_end_BQ = torch.where(positions_BQ < start_B1, earlier_end_BQ, state.block_end_B[:, None])
         causal_BQ = torch.zeros_like(positions_BQ, dtype=torch.bool)
         if self.context in ("causal", "causal_cache"):
-            causal_BQ |= positions_BQ < state.start_B[:, None]
+            causal_BQ |= positions_BQ < start_B1
         if self.context in ("causal", "causal_draft"):
-            in_block_BQ = positions_BQ >= state.start_B[:, None]
+            in_block_BQ = positions_BQ >= start_B1
             causal_BQ |= in_block_BQ & (positions_BQ < state.first_masked_B[:, None])
         return torch.where(causal_BQ, positions_BQ + 1, block_end_BQ)
 
@@ -96,7 +97,7 @@ class Layout:
         nothing_B0 = torch.zeros(len(low_B), 0, dtype=torch.long, device=low_B.device)
         return self._assemble(kind, state, rows_between(low_B, high_B, width), nothing_B0, extent)
 
-    def verify(self, state: BlockState, draft: DraftStep, checked_BL: Tensor, ahead: bool) -> VerifyPlan | None:
+    def verify(self, state: BlockState, draft: DraftStep, checked_BL: Tensor, next_B: Tensor) -> VerifyPlan | None:
         """The 2L trick, without the rows nobody reads: [drafted tokens, causal | one mask per window position], where
         the window reaches from the first checked position to the last.
 
@@ -110,25 +111,24 @@ class Layout:
             M2         x     x  . |  .  x  .
             M3         x     x  x |  .  .  x
 
-        `ahead` adds the masks of the next block, which see all of this one as drafted (d3 is a row then): should the
-        whole block be accepted, they are the next draft.
+        `next_B` adds so many masks of the next block, which see all of this one as drafted (d3 is a row then): should
+        the whole block be accepted, they are the next draft.
         """
         length_B = window_length(checked_BL)
         first_B = state.start_B + checked_BL.long().argmax(1)
         low_B, end_B = state.encoded_B, state.block_end_B
-        ahead_B = (first_B + length_B == end_B) & (length_B > 0) & (end_B < state.end_B) & ahead
+        next_B = torch.where((first_B + length_B == end_B) & (length_B > 0) & (end_B < state.end_B), next_B, 0)
+        ahead_B = next_B > 0
         high_B = torch.maximum(first_B + length_B - 1 + ahead_B.long(), low_B)
         high_B = torch.where(length_B > 0, high_B, low_B)
-        num_masks, width, extent, any_ahead = host_ints(
-            length_B.max(), (high_B - low_B).max(), high_B.max(), ahead_B.any().long()
+        num_masks, width, extent, num_ahead = host_ints(
+            length_B.max(), (high_B - low_B).max(), high_B.max(), next_B.max()
         )
         if num_masks == 0:
             return None
-        num_ahead = any_ahead * state.block_length
         data_BQ, data_real_BQ = rows_between(low_B, high_B, width)
         masks_BS, masks_real_BS = rows_between(first_B, first_B + length_B, num_masks)
-        next_BN, _ = rows_between(end_B, end_B, num_ahead)
-        next_real_BN = ahead_B[:, None].expand_as(next_BN)
+        next_BN, next_real_BN = rows_between(end_B, end_B + next_B, num_ahead)
         filled_BL = torch.where(draft.masked_BL, draft.tokens_BL, state.tokens_BL)
         filled_BT = state.canvas_BT.scatter(1, state.positions_BL, filled_BL)
         masks_BM = torch.cat([masks_BS, next_BN], 1)
@@ -137,8 +137,8 @@ class Layout:
         real_BQ = torch.cat([data_real_BQ, masks_real_BS, next_real_BN], 1)
         horizon_BQ = torch.cat([data_BQ + 1, masks_BS, end_B[:, None].expand_as(next_BN)], 1)
         visible_BQT = self.visible(slots_BQ, horizon_BQ, real_BQ, extent)
-        together_B11 = ahead_B[:, None, None]  # the masks of a block see each other
-        visible_BQT[:, width + num_masks :, 1 + num_masks : 1 + num_masks + num_ahead] |= together_B11
+        together_BNN = next_real_BN[:, :, None] & next_real_BN[:, None]  # the masks of a block see each other
+        visible_BQT[:, width + num_masks :, 1 + num_masks : 1 + num_masks + num_ahead] |= together_BNN
         rows_M = (width + torch.arange(num_masks + num_ahead, device=low_B.device)).expand_as(masks_BM)
         plan = ForwardPlan(
             Kind.VERIFY,
@@ -148,7 +148,7 @@ class Layout:
             visible_BQT,
             rows_M[:, :num_masks],
         )
-        return VerifyPlan(plan, ahead_B, rows_M[:, num_masks:])
+        return VerifyPlan(plan, next_B, rows_M[:, num_masks:])
 
     def _assemble(
         self, kind: Kind, state: BlockState, rows: tuple[Tensor, Tensor], read_BR: Tensor, extent: int

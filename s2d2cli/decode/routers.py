@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from s2d2cli.config import DecodeConfig, one_of, register, require
-from s2d2cli.decode.state import BlockState, DraftStep
+from s2d2cli.decode.state import BlockState, DraftStep, Verdict
 
 if TYPE_CHECKING:
     from s2d2cli.decode.session import Session
@@ -28,10 +28,13 @@ class Router(Protocol):
     def start(self, session: Session) -> None: ...
 
     def decide(self, draft: DraftStep, state: BlockState) -> Tensor:
-        """bool (B,): verify this row's first span now? Rows without a mask are never verified, whatever it says."""
+        """bool (B,): verify this row's first span now? Rows without a mask are never verified, whatever it says.
 
-    def observe(self, verified_B: Tensor, decided_B: Tensor, state: BlockState) -> None:
-        """What came of it: was the row verified, and how many tokens did the step decide?"""
+        int64 (B,) instead says how many of its drafts, from the left, to verify; the others count as not drafted.
+        """
+
+    def observe(self, verdict: Verdict, decided_B: Tensor, state: BlockState) -> None:
+        """What came of it: the verdict, and how many tokens the step decided."""
 
     def keep(self, index_R: Tensor) -> None:
         """From now on the batch has only these of its rows."""
@@ -45,7 +48,7 @@ class Stateless:
 
     def start(self, session: Session) -> None: ...
 
-    def observe(self, verified_B: Tensor, decided_B: Tensor, state: BlockState) -> None: ...
+    def observe(self, verdict: Verdict, decided_B: Tensor, state: BlockState) -> None: ...
 
     def keep(self, index_R: Tensor) -> None: ...
 
@@ -236,7 +239,8 @@ class ContextualUCB:
         bound_BA = torch.where(count_BA > 0, total_BA / count_BA + bonus_BA, torch.inf)
         return bound_BA[:, 1] >= bound_BA[:, 0]
 
-    def observe(self, verified_B: Tensor, decided_B: Tensor, state: BlockState) -> None:
+    def observe(self, verdict: Verdict, decided_B: Tensor, state: BlockState) -> None:
+        verified_B = verdict.verified_B
         reward_B = decided_B / (1 + verified_B.double())
         chosen_BA = torch.stack([~verified_B, verified_B], 1) & state.active_B[:, None]
         chosen_B1A = chosen_BA[:, None].double()

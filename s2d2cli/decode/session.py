@@ -77,6 +77,8 @@ class Session:
         draft = decoder.drafter.draft(self)
         meter.lap(Kind.DRAFT.value)
         verify_B = decoder.router.decide(draft, state)
+        if verify_B.dtype != torch.bool:  # a router may also say how many of the drafts are worth a look
+            draft, verify_B = draft.first(verify_B), verify_B > 0
         meter.lap(OTHER)
         verdict = decoder.verifier.verify(draft, self, verify_B)
         meter.lap(Kind.VERIFY.value)
@@ -84,7 +86,7 @@ class Session:
         self.observer.observe(self, draft, verdict, commit)
         state.write(commit)
         decoder.drafter.advance(verdict)
-        decoder.router.observe(verdict.verified_B, commit.mask_BL.sum(1), state)
+        decoder.router.observe(verdict, commit.mask_BL.sum(1), state)
         state.verified_B += verdict.verified_B
         self.finish_blocks()
         self.turn_over(broken_B=(draft.confidence_BL.isnan() & draft.masked_BL).any(1))
@@ -103,6 +105,17 @@ class Session:
         for _ in chain(self.run(), [self]):
             while self.fresh:
                 yield self.finished[self.fresh.pop(0)]
+
+    def window_B(self, start_B: Tensor) -> Tensor:
+        """How many positions a draft that begins there looks at: a block, or, where windows slide, what the router
+        wants of what is left."""
+        state = self.state
+        block_B = torch.full_like(start_B, state.block_length)
+        if state.grid == state.block_length:
+            return block_B
+        wanted = getattr(self.decoder.router, "window_B", None)
+        wanted_B = block_B if wanted is None else torch.minimum(wanted(state), block_B)
+        return torch.minimum(wanted_B, state.end_B - start_B).clamp(min=0)
 
     def admit_no_more(self) -> None:
         """Let those at work finish, and leave the rest of the queue alone."""
@@ -231,6 +244,7 @@ def idle_state(rows: int, num_positions: int, length: int, model: ModelAdapter) 
         source_BT=torch.full_like(canvas_BT, int(Source.UNDECIDED), dtype=torch.int8),
         forwards_BK=torch.zeros(rows, len(KINDS), dtype=torch.long, device=model.device),
         verified_B=zeros_B.clone(),
+        window_B=torch.full_like(zeros_B, length),
         block_length=length,
         grid=length,
         mask_id=model.mask_id,

@@ -6,7 +6,7 @@ Axes: B rows, L positions of the current block, T canvas positions, V vocabulary
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,8 @@ class BlockState:
     source_BT: Tensor  # int8 Source
     forwards_BK: Tensor  # forwards that each row took part in, by kind
     verified_B: Tensor  # steps that were verified
-    block_length: int  # positions that are looked at together
+    window_B: Tensor  # so many positions are looked at together: block_length, or fewer where windows slide
+    block_length: int  # the most positions that are looked at together
     grid: int  # where blocks may begin: at multiples of this, block_length or 1
     mask_id: int
 
@@ -83,7 +84,7 @@ class BlockState:
 
     @property
     def block_end_B(self) -> Tensor:
-        return self.start_B + self.block_length
+        return self.start_B + self.window_B
 
     @property
     def tokens_BL(self) -> Tensor:
@@ -92,7 +93,8 @@ class BlockState:
     @property
     def masked_BL(self) -> Tensor:
         """Undecided positions of rows that are still at work."""
-        return (self.tokens_BL == self.mask_id) & self.active_B[:, None]
+        inside_BL = (self.positions_BL < self.block_end_B[:, None]) & self.active_B[:, None]
+        return (self.tokens_BL == self.mask_id) & inside_BL
 
     @property
     def first_masked_B(self) -> Tensor:
@@ -118,6 +120,7 @@ class BlockState:
         self.source_BT = torch.where(is_prompt_BT, int(Source.PROMPT), int(Source.UNDECIDED)).to(torch.int8)
         self.reveal_step_BT.fill_(-1)
         self.active_B = torch.ones_like(self.active_B)
+        self.window_B = torch.full_like(self.start_B, self.block_length)
         for counted in (self.encoded_B, self.step_B, self.block_step_B, self.forwards_BK, self.verified_B):
             counted.zero_()
 
@@ -152,6 +155,10 @@ class DraftStep:
     masked_BL: Tensor
     sampler: Sampler
     estimator: AcceptanceEstimator
+
+    def first(self, count_B: Tensor) -> DraftStep:
+        """The leftmost masks of it, so many in each row; the others count as not drafted."""
+        return replace(self, masked_BL=self.masked_BL & (self.masked_BL.cumsum(1) <= count_B[:, None]))
 
     @property
     def span_BL(self) -> Tensor:

@@ -28,6 +28,7 @@ from s2d2cli.decode.sampling import Sampler
 from s2d2cli.decode.state import Commit, DraftStep, Source, Verdict
 
 if TYPE_CHECKING:
+    from s2d2cli.config import RunConfig
     from s2d2cli.decode.session import Session
 
 
@@ -78,6 +79,7 @@ class SelfVerifier(BlockVerifier):
     published_temperature: float = 1.0  # acceptance=published: q's temperature under greedy drafts, top-k/p as given
     skip_redundant: bool = True  # no verification of a draft that already saw just what the verifier would see
     ahead: bool = False  # carry the next block's masks: when the whole block is accepted, they are the next draft
+    form: str = "aligned"  # "sliding": without a grid, always decode.block_length drafts from the first mask on
     # ---
     spans: str = "first"  # "all": every masked span in one pass, each conditioned on the drafts left of it
     resample: bool = True  # false: a rejected position stays masked, for the unmask rule or a later step
@@ -89,12 +91,23 @@ class SelfVerifier(BlockVerifier):
 
     def validate(self) -> None:
         one_of("verifier.acceptance", self.acceptance, ("lossless", "published"))
+        one_of("verifier.form", self.form, ("aligned", "sliding"))
         one_of("verifier.spans", self.spans, ("first", "all"))
         one_of("verifier.ratio_spans", self.ratio_spans, ("first", "all"))
         for name in ("published_temperature", "residual_temperature", "tempering"):
             require(getattr(self, name) > 0, f"verifier.{name} must be above 0, got {getattr(self, name)}")
         ratio = self.ratio_threshold
         require(ratio is None or ratio >= 0, f"verifier.ratio_threshold must be 0 or more, or left out, got {ratio}")
+
+    def check_run(self, config: RunConfig) -> None:
+        require(
+            self.form == "aligned" or self._carries(config.decode),
+            f"verifier.form=sliding needs decode.context=causal and decode.commit=pending, got "
+            f"{config.decode.context} and {config.decode.commit}",
+        )
+
+    def grid(self, block_length: int) -> int:
+        return 1 if self.form == "sliding" else block_length
 
     def idle(self, decode: DecodeConfig) -> dict[str, str]:
         """Settings that the others make pointless; see effect.py."""
@@ -117,7 +130,7 @@ class SelfVerifier(BlockVerifier):
             verify_B = verify_B & ~redundant(draft, session)
         span_BL = draft.span_BL & verify_B[:, None]
         seen_BL = draft.masked_BL & verify_B[:, None] if "all" in (self.spans, self.ratio_spans) else span_BL
-        found = session.layout.verify(state, draft, seen_BL, self.ahead and self._carries(session.decoder.settings))
+        found = session.layout.verify(state, draft, seen_BL, self._next_B(session))
         if found is None:
             return Verdict(Commit.nothing(draft.tokens_BL), verify_B.long() * 0, verify_B & False)
         verified_B = seen_BL.any(1)
@@ -128,12 +141,15 @@ class SelfVerifier(BlockVerifier):
             checked_BS = checked_BS & span_BL.gather(1, window.index_BS)
         outcome = self._judge(window, checked_BS, session)
         commit = self._commit(draft, window, outcome, session)
-        self._keep_encoded(session, window, outcome, found.ahead_B)
+        self._keep_encoded(session, window, outcome, found.next_B > 0)
         verdict = Verdict(commit, outcome.accepted_BS.sum(1), verified_B, window)
-        if found.ahead_BN.shape[1]:
-            verdict.next_logits_BLV = session.model.logits(hidden_BQH, found.ahead_BN)
-            whole_B = found.ahead_B & (final_run(window, outcome) == window.inside_BS.sum(1))
-            verdict.next_BL = whole_B[:, None].repeat(1, draft.masked_BL.shape[1])
+        if found.next_BN.shape[1]:
+            whole_B = final_run(window, outcome) == window.inside_BS.sum(1)
+            place_L = torch.arange(state.block_length, device=whole_B.device)
+            verdict.next_BL = (place_L < found.next_B[:, None]) & whole_B[:, None]
+            missing = state.block_length - found.next_BN.shape[1]
+            next_BL = torch.nn.functional.pad(found.next_BN, (0, missing))
+            verdict.next_logits_BLV = session.model.logits(hidden_BQH, next_BL)
         return verdict
 
     def scratch(self, positions: int) -> int:
@@ -142,6 +158,12 @@ class SelfVerifier(BlockVerifier):
     def _carries(self, decode: DecodeConfig) -> bool:
         """Only there a block's data rows are what the next block's masks would see."""
         return decode.context == "causal" and decode.commit == "pending"
+
+    def _next_B(self, session: Session) -> Tensor:
+        """How many masks of the next block may ride along."""
+        end_B = session.state.block_end_B
+        carries = self.ahead and self._carries(session.decoder.settings)
+        return session.window_B(end_B) if carries else torch.zeros_like(end_B)
 
     def _exact(self, sampler: Sampler) -> bool:
         return sampler.greedy and self.acceptance == "lossless"
@@ -222,6 +244,7 @@ class SelfVerifier(BlockVerifier):
 
 def redundant(draft: DraftStep, session: Session) -> Tensor:
     """Rows whose only mask is the block's last position: with a causal context p equals q, (B,)."""
+    state = session.state
     if session.layout.context != "causal":
-        return torch.zeros_like(session.state.active_B)
-    return draft.masked_BL[:, -1] & (draft.masked_BL.sum(1) == 1)
+        return torch.zeros_like(state.active_B)
+    return (state.first_masked_B == state.block_end_B - 1) & draft.masked_BL.any(1)

@@ -117,6 +117,8 @@ def sum_forwards(result) -> dict[str, int]:
 SPECULATIVE = {
     "two passes": SelfVerifier(),
     "two passes, next block ahead": SelfVerifier(ahead=True),
+    "two passes, sliding": SelfVerifier(form="sliding"),
+    "two passes, sliding, ahead": SelfVerifier(form="sliding", ahead=True),
     "single, aligned": SingleForward(),
     "single, sliding": SingleForward("sliding"),
     "single, few rows": SingleForward("sliding", max_rows=14),

@@ -48,6 +48,9 @@ def decoders(draw):
     if draw(st.integers(0, 3)) == 0:
         form, rows = draw(st.sampled_from(["aligned", "sliding"])), draw(st.sampled_from([None, 8, 20]))
         return make_decoder(Always(), unmask, SingleForward(form, rows), context="causal", **shared)
+    context = draw(st.sampled_from(["block", "causal", "causal_cache", "causal_draft"]))
+    commit = draw(st.sampled_from(["pending", "separate"]))
+    forms = ["aligned", "sliding"] if (context, commit) == ("causal", "pending") else ["aligned"]
     return make_decoder(
         router=draw(st.sampled_from(ROUTERS)),
         estimator=draw(st.sampled_from(ESTIMATORS)),
@@ -56,6 +59,7 @@ def decoders(draw):
             draw(st.sampled_from(["lossless", "published"])),
             skip_redundant=draw(st.booleans()),
             ahead=draw(st.booleans()),
+            form=draw(st.sampled_from(forms)),
             spans=draw(st.sampled_from(["first", "all"])),
             resample=draw(st.booleans()),
             residual_temperature=draw(st.sampled_from([1.0, 0.5])),
@@ -66,8 +70,8 @@ def decoders(draw):
         ),
         **shared,
         denoising_steps=draw(st.integers(1, length)),
-        context=draw(st.sampled_from(["block", "causal", "causal_cache", "causal_draft"])),
-        commit=draw(st.sampled_from(["pending", "separate"])),
+        context=context,
+        commit=commit,
     )
 
 
@@ -173,7 +177,12 @@ def test_each_plan_row_sees_something(golden_model):
     model = copy.copy(golden_model)
     model.hidden = lambda plan, cache: seen.append(plan) or golden_model.hidden(plan, cache)
     requests = [Request("a", [5]), Request("b", list(range(30)))]
-    for verifier in (SelfVerifier(), SelfVerifier(ahead=True), SingleForward(), SingleForward("sliding", 20)):
+    for verifier in (
+        SelfVerifier(),
+        SelfVerifier(ahead=True, form="sliding"),
+        SingleForward(),
+        SingleForward("sliding", 20),
+    ):
         decoder = make_decoder(Always(), verifier=verifier, context="causal", block_length=8, max_new_tokens=20)
         decoder.generate(model, requests)
     assert {plan.kind.value for plan in seen} == {"prefill", "draft", "verify"}

@@ -13,7 +13,7 @@ from s2d2cli.decode.acceptance import first_rejections, judge, window_length
 from s2d2cli.decode.estimators import Confidence, Entropy, EntropyThreshold, LinearMargin, Margin, Renyi2
 from s2d2cli.decode.routers import ContextualUCB, Hysteresis, MinSpan, ScoreThreshold
 from s2d2cli.decode.sampling import Sampler
-from s2d2cli.decode.state import DraftStep
+from s2d2cli.decode.state import Commit, DraftStep, Verdict
 from s2d2cli.decode.unmask import EntropyBounded, LowConfidenceDynamic, LowConfidenceStatic, Sequential
 from s2d2cli.decode.verifiers import SelfVerifier
 from s2d2cli.errors import ConfigError
@@ -139,7 +139,8 @@ def test_ucb_tries_both_actions_and_then_follows_the_reward():
         verify = router.decide(draft(), state())
         seen.append(bool(verify[0]))
         # a verified step decides 2 tokens in 2 forwards, a plain one 3 in 1
-        router.observe(verify, torch.where(verify, 2, 3), state())
+        verdict = Verdict(Commit.nothing(draft().tokens_BL), verify.long(), verify)
+        router.observe(verdict, torch.where(verify, 2, 3), state())
     assert seen == [True, False, False, False, False, False]
 
 
