@@ -200,9 +200,11 @@ class Session:
     def refuse_broken(self, rows: list[int]) -> None:
         if rows:
             name = self.requests[self.live[rows[0]]].sample_id
+            narrow = self.model.dtype != torch.float32
+            advice = "so narrow a format can overflow: try dtype=float32" if narrow else "look at its weights"
             raise DecodeError(
                 f"a model's scores must be numbers, and those of {self.model.name} in {self.model.dtype} are NaN at "
-                f"sample {name}; float16 overflows in some models: try dtype=bfloat16 or dtype=float32"
+                f"sample {name}; {advice}"
             )
 
     def keep(self, index_R: Tensor) -> None:

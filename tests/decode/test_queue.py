@@ -117,5 +117,8 @@ def test_scores_that_are_no_numbers_are_told_with_the_sample(stopping):
 
     model.forward = forward
     for name in ("greedy", "sampled"):
-        with pytest.raises(DecodeError, match=r"are NaN at sample sample 1; .*dtype=float32"):
+        with pytest.raises(DecodeError, match=r"in torch.float32 are NaN at sample sample 1; look at its weights"):
             DECODERS[name].generate(model, REQUESTS[:3])
+    model.dtype = torch.float16
+    with pytest.raises(DecodeError, match=r"in torch.float16 are NaN at sample sample 1; .* try dtype=float32"):
+        DECODERS["greedy"].generate(model, REQUESTS[:3])
