@@ -9,7 +9,7 @@ import hashlib
 import importlib.metadata
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, is_dataclass
 from functools import cache
 from importlib import import_module
@@ -110,8 +110,21 @@ def line_of(error: BaseException, path: Path) -> int:
     """Where in the file it went wrong: the innermost line of it on the stack, or where its syntax breaks off."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return error.lineno or 1
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return (lines[-1] if lines else None) or 1
+    lines = lines_in(error, {str(path)})
+    return lines[-1][1] if lines else 1
+
+
+def lines_in(error: BaseException, files: Container[str]) -> list[tuple[str, int]]:
+    """Each line of these files on the error's stack, the innermost one last."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [(frame.filename, frame.lineno or 1) for frame in frames if frame.filename in files]
+
+
+def told(error: BaseException) -> str:
+    """The error in a line, with the place in the file of a plugin that it came through."""
+    places = lines_in(error, {plugin.origin for plugin in LOADED.values() if plugin.sha256})
+    where = "the plugin {}, line {}: ".format(*places[-1]) if places else ""
+    return f"{where}{type(error).__name__}: {error}"
 
 
 def mark(cls: type) -> dict[str, str]:

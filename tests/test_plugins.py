@@ -132,6 +132,15 @@ def test_errors_name_file_and_line(s2d2, tmp_path, text, sentence):
     assert compose(["router=always"]).router.__class__.__module__ == "s2d2cli.decode.routers"
 
 
+def test_an_error_while_decoding_names_the_plugin(s2d2, plugin):
+    plugin.file.write_text(ROUTER.format(name=plugin.name).replace("% self.field", "% self.wrong"))
+    words = ("--plugins", str(plugin.file), f"router={plugin.name}", "-n", "8", "--limit", "2")
+    told = f"the plugin {plugin.file}, line 19: AttributeError: 'Mine' object has no attribute 'wrong'"
+    assert s2d2("eval", *words) == 1
+    assert s2d2.err.splitlines()[-1] == f"error: {told} (--debug shows the traceback)"
+    assert s2d2("sweep", *words) == 1 and told in s2d2.err
+
+
 def test_a_file_that_is_not_there(s2d2):
     assert s2d2("eval", "--plugins", "nowhere.py") == 2
     assert s2d2.err == "error: cannot read the plugin 'nowhere.py': No such file or directory\n"

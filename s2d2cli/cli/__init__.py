@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import typer
 
 import s2d2cli
+from s2d2cli import plugins
 from s2d2cli.cli import (
     again,
     arness,
@@ -175,5 +176,5 @@ def leave(error: BaseException, code: int, debug: bool) -> None:
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         typer.echo("interrupted", err=True)
     else:
-        typer.echo(f"error: {type(error).__name__}: {error} (--debug shows the traceback)", err=True)
+        typer.echo(f"error: {plugins.told(error)} (--debug shows the traceback)", err=True)
     sys.exit(code)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from s2d2cli import plugins
 from s2d2cli.decode import Generation
 from s2d2cli.decode.meter import Bill
 from s2d2cli.models.adapter import ModelAdapter
@@ -104,6 +105,6 @@ def judged(row: dict[str, Any], task: Task, sample: Sample) -> dict[str, Any]:
         error = None
     except Exception as failure:
         verdict = {"correct": False, "extracted": None, "measures": {}, "detail": {}}
-        error = f"{type(failure).__name__}: {failure}"
+        error = plugins.told(failure)
     scored = row | verdict | {"error": error}
     return scored | {"alarms": alarms(scored)}

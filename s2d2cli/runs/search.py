@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from s2d2cli import plugins
 from s2d2cli.config import RunConfig
 from s2d2cli.errors import BusyError, CheckpointError, ConfigError, SandboxError, TaskDataError
 from s2d2cli.runs.evaluate import Models, evaluate, finished
@@ -94,7 +95,7 @@ class Worker:
         except NOT_OF_THE_SETTINGS:
             raise
         except Exception as error:  # with its traceback in the run.json
-            return Told(words, config.limit, FAILED, error=f"{type(error).__name__}: {error}")
+            return Told(words, config.limit, FAILED, error=plugins.told(error))
         if outcome.interrupted:
             return Told(words, config.limit, INTERRUPTED)
         return Told(words, config.limit, DONE if outcome.decoded else KEPT, outcome.record)

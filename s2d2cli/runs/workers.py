@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from s2d2cli import plugins
 from s2d2cli.errors import BusyError, ConfigError
 from s2d2cli.runs import claims, code
 from s2d2cli.runs.interrupt import stop_signal
@@ -117,7 +118,7 @@ class Worker:
             self.busy.add(entry.run_id)
             return None
         except Exception as error:  # with its traceback in the run.json of the point
-            return self.write(entry, FAILED, began, None, f"{type(error).__name__}: {error}")
+            return self.write(entry, FAILED, began, None, plugins.told(error))
         except BaseException:
             self.write(entry, INTERRUPTED, began, None, None)
             raise
