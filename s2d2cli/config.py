@@ -36,10 +36,10 @@ from s2d2cli.effect import effective, without_effect
 from s2d2cli.errors import ConfigError
 from s2d2cli.folders import package_folder, user_folders
 from s2d2cli.overrides import HYDRA_ERRORS, dotted_keys, explain, leaves, options, single, tidy
+from s2d2cli.values import VALUES
 
 LOG = logging.getLogger(__name__)
 STRATEGY_GROUPS = tuple(plugins.NEEDED)
-CONTEXTS = ("block", "causal", "causal_cache", "causal_draft")
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class DecodeConfig:
     temperature: float = 0.0  # 0 is greedy: argmax draft, exact acceptance, argmax replacement
     top_k: int = 0  # 0 is off
     top_p: float = 1.0  # 1 is off
-    context: str = "block"  # how decided tokens attend: one of CONTEXTS, see decode/layout.py
+    context: str = "block"  # how decided tokens attend: see values.py and decode/layout.py
     commit: str = "pending"  # "separate" repeats the published pass per block that only writes the cache
 
 
@@ -262,11 +262,9 @@ def validate(config: RunConfig) -> None:
     require(decode.temperature >= 0, f"decode.temperature must be 0 (greedy) or more, got {decode.temperature}")
     require(decode.top_k >= 0, f"decode.top_k must be 0 (off) or more, got {decode.top_k}")
     require(0 < decode.top_p <= 1, f"decode.top_p must lie in (0, 1], got {decode.top_p}")
-    one_of("decode.context", decode.context, CONTEXTS)
-    one_of("decode.commit", decode.commit, ("pending", "separate"))
-    one_of("device", config.device.split(":")[0], ("auto", "cpu", "cuda"))
-    one_of("dtype", config.dtype, ("auto", "float32", "bfloat16", "float16"))
-    one_of("backend", config.backend, ("eager",))
+    for key, allowed in VALUES.items():
+        value = attrgetter(key)(config)
+        one_of(key, value.partition(":")[0] if key == "device" else value, allowed)
     most = 4 * (os.cpu_count() or 1)
     require(
         0 <= config.threads <= most,

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from s2d2cli.cli.completion import SCRIPTS, VALUES, offered, split_line
-from s2d2cli.config import CONTEXTS
+from s2d2cli.cli.completion import SCRIPTS, offered, split_line
+from s2d2cli.config import compose
+from s2d2cli.errors import ConfigError
+from s2d2cli.values import VALUES
 from tests.test_cli import s2d2 as s2d2
 
 ROOT = Path(__file__).parents[1]
@@ -38,8 +40,12 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_every_context_is_offered():
-    assert VALUES["decode.context"] == CONTEXTS
+@pytest.mark.parametrize("key", VALUES)
+def test_what_is_offered_is_what_is_taken(key):
+    words = [word.strip() for word in offered(["eval", f"{key}="])]
+    assert words == [f"{key}={value}" for value in VALUES[key]] and all(compose([word]) for word in words)
+    with pytest.raises(ConfigError, match=f"{key} must be one of {', '.join(VALUES[key])}, got '{VALUES[key][0]}x'"):
+        compose([f"{words[0]}x"])
 
 
 CASES = {

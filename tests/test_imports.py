@@ -11,7 +11,19 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "s2d2cli"
 FILES = sorted(PACKAGE.rglob("*.py"))
-BOTTOM = {"choose", "config", "overrides", "plain_yaml", "effect", "plugins", "folders", "restore", "catalog", "errors"}
+BOTTOM = {
+    "choose",
+    "config",
+    "overrides",
+    "plain_yaml",
+    "effect",
+    "plugins",
+    "folders",
+    "restore",
+    "catalog",
+    "values",
+    "errors",
+}
 MAY_IMPORT = {  # layer -> the layers under it
     "cli": {"cli", "runs", "tasks", "decode", "models", "launchers"} | BOTTOM,
     "__main__": {"cli"},
@@ -23,7 +35,7 @@ MAY_IMPORT = {  # layer -> the layers under it
     "models": {"models"} | BOTTOM,
     "choose": {"config", "overrides", "errors"},
     "launchers": {"config", "overrides", "errors"},
-    "config": {"overrides", "effect", "plugins", "folders", "errors"},
+    "config": {"overrides", "effect", "plugins", "folders", "values", "errors"},
     "effect": {"config"},  # for its types only
     "overrides": {"errors"},
     "plugins": {"errors"},
@@ -31,6 +43,7 @@ MAY_IMPORT = {  # layer -> the layers under it
     "catalog": {"folders", "plugins"},
     "restore": {"config", "plugins", "errors"},
     "plain_yaml": set(),
+    "values": set(),
     "errors": set(),
 }
 HEAVY = {

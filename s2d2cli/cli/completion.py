@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 SETTING_COMMANDS = ("generate", "eval", "sweep", "search", "arness")
 FOLDER_COMMANDS = ("report", "compare", "score", "reproduce", "arness", "status")
 ANYWHERE = ("--quiet", "--verbose", "--no-color", "--debug")
-VALUES = {
-    "device": ("auto", "cpu", "cuda"),
-    "dtype": ("auto", "float32", "bfloat16", "float16"),
-    "decode.context": ("block", "causal", "causal_cache", "causal_draft"),
-    "decode.commit": ("pending", "separate"),
-}
 
 BASH = r"""# s2d2 completion for bash; in ~/.bashrc: source <(s2d2 completion bash)
 _s2d2() {
@@ -177,6 +171,7 @@ def of_setting(words: Sequence[str], last: str) -> list[str]:
 def of_key(key: str, value: str, plugins: Sequence[Path]) -> list[str]:
     """The values of a setting, the last one of a list being completed."""
     from s2d2cli.catalog import GROUPS, choices, kinds
+    from s2d2cli.values import VALUES
 
     if key in GROUPS:
         known: Sequence[str] = [choice.name for choice in choices(key, tuple(plugins))]

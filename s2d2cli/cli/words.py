@@ -17,6 +17,7 @@ import typer
 
 from s2d2cli.choose import model_choice
 from s2d2cli.errors import ConfigError
+from s2d2cli.values import VALUES
 
 if TYPE_CHECKING:
     from s2d2cli.config import RunConfig
@@ -86,9 +87,9 @@ class Everyday:
     seed: Annotated[str | None, option("seed", "N", "Seed of every random draw.", "--seed")] = None
     limit: Annotated[str | None, option("limit", "N", "Only the first N samples.", "--limit")] = None
     batch_size: Annotated[str | None, option("batch_size", "N", "Samples decoded at once.", "--batch-size")] = None
-    device: Annotated[str | None, option("device", "auto|cpu|cuda", "Where to compute.", "--device")] = None
+    device: Annotated[str | None, option("device", "|".join(VALUES["device"]), "Where to compute.", "--device")] = None
     dtype: Annotated[
-        str | None, option("dtype", "auto|float32|bfloat16|float16", "Number format of the weights.", "--dtype")
+        str | None, option("dtype", "|".join(VALUES["dtype"]), "Number format of the weights.", "--dtype")
     ] = None
     results: Annotated[str | None, option("results", "FOLDER", "Where runs are kept.", "--results", "-o")] = None
 

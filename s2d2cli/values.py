@@ -1,0 +1,9 @@
+"""Settings that take one of a few words, and which. No imports: help and completion read this too."""
+
+VALUES = {
+    "decode.context": ("block", "causal", "causal_cache", "causal_draft"),
+    "decode.commit": ("pending", "separate"),
+    "device": ("auto", "cpu", "cuda"),  # cuda:1 too
+    "dtype": ("auto", "float32", "bfloat16", "float16"),
+    "backend": ("eager",),
+}
