@@ -37,7 +37,7 @@ from s2d2cli.runs.progress import progress
 from s2d2cli.runs.rows import Attempt, Prompt, attempts, judged, prompt_of, prompts, row_of
 from s2d2cli.runs.summary import summarise
 from s2d2cli.runs.trace import TraceFile, open_trace
-from s2d2cli.runs.verification import estimates
+from s2d2cli.runs.verification import estimates, near_threshold
 from s2d2cli.tasks.base import DataSource, Task
 
 LOG = logging.getLogger(__name__)
@@ -238,6 +238,7 @@ def decode(run: Run, models: Models, trace: TraceFile | None) -> None:
                 steps = log.steps.pop(generation.sample_id)
                 trace.write(generation, prompt.ids, steps, model)
                 row["estimates"] = estimates(steps)
+                row["near_threshold"] = near_threshold(steps, getattr(run.config.unmask, "threshold", None))
             scored = judged(row, run.task, prompt.attempt.sample)
             run.keep(scored)
             shown.advance(scored["tokens"], scored["correct"])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from s2d2cli.decode.meter import PHASES
-from s2d2cli.runs.verification import calibration, rates
+from s2d2cli.runs.verification import calibration, margin, rates
 from s2d2cli.tasks.statistics import mean_and_deviation, mean_pass_at_k, ratio_interval, wilson
 
 Row = Mapping[str, Any]
@@ -32,6 +32,7 @@ def summarise(rows: Sequence[Row]) -> dict[str, Any]:
         "verification": rates(rows),
         "traced": any("estimates" in row for row in rows),
         "calibration": calibration(rows),
+        "margin": margin(rows),
     }
 
 

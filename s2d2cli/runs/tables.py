@@ -137,7 +137,7 @@ def speed_entries(speed: Record) -> list[tuple[str, str]]:
 def verification_entries(record: Record) -> list[tuple[str, str]]:
     """What a person tunes a router with."""
     rates, speed = record["verification"], record["speed"]
-    traced = [("traced", f"yes: {TRACED}")]
+    traced = [("traced", f"yes: {TRACED}"), *margin_entries(record.get("margin"))]
     if not speed["verified"]:
         return traced if record["traced"] else []
     entries = [
@@ -149,3 +149,11 @@ def verification_entries(record: Record) -> list[tuple[str, str]]:
         ),
     ]
     return entries + (traced if record["traced"] else [])
+
+
+def margin_entries(margin: Record | None) -> list[tuple[str, str]]:
+    """Why another GPU may give other answers."""
+    if margin is None:
+        return []
+    near = f"{margin['near']} of {margin['decided']} tokens unmasked within {margin['within']} of unmask.threshold"
+    return [("margin", f"{near}; other hardware may decide those otherwise")]

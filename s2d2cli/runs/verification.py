@@ -12,6 +12,7 @@ import numpy as np
 
 TRACED = "the seconds include the log, so this speed compares with no other"
 
+NEAR = 0.01  # of a probability: what the low digits of bfloat16, other kernels or another GPU can shift
 Row = Mapping[str, Any]
 Pair = Sequence[float]  # expected E[K], and the tokens that were accepted
 
@@ -37,6 +38,24 @@ def estimates(steps: Sequence[Row]) -> list[list[float]]:
     E[K] is about the first span. A step that verified more spans counts its first span's length at most.
     """
     return [[round(step["expected"], 4), min(step["accepted"], step["span"])] for step in steps if step["verified"]]
+
+
+def near_threshold(steps: Sequence[Row], threshold: float | None) -> list[int] | None:
+    """How many tokens of a sample's logged steps the unmask rule decided with a draft probability so near its threshold
+    that other hardware may decide otherwise, and how many it decided; None for a rule without a threshold."""
+    if threshold is None:
+        return None
+    probs = [token["draft_prob"] for step in steps for token in step["tokens"] if token["source"] == "unmasked"]
+    return [sum(abs(prob - threshold) <= NEAR for prob in probs), len(probs)]
+
+
+def margin(rows: Sequence[Row]) -> dict[str, Any] | None:
+    """The same over all traced rows."""
+    counts = [row["near_threshold"] for row in rows if row.get("near_threshold") is not None]
+    if not counts:
+        return None
+    near, decided = map(sum, zip(*counts, strict=True))
+    return {"within": NEAR, "near": near, "decided": decided}
 
 
 def calibration(rows: Sequence[Row]) -> dict[str, Any] | None:

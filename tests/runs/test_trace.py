@@ -93,6 +93,10 @@ def test_eval_prints_the_calibration(s2d2):
     for line in traced:  # the trace tells the answer
         tokens = sorted((t for s in line["steps"] for t in s["tokens"]), key=lambda t: t["position"])
         assert "".join(t["text"] for t in tokens).startswith(rows[line["id"]]["text"])
+    unmasked = [token for step in steps for token in step["tokens"] if token["source"] == "unmasked"]
+    near = sum(abs(token["draft_prob"] - run["config"]["unmask"]["threshold"]) <= 0.01 for token in unmasked)
+    assert run["margin"] == {"within": 0.01, "near": near, "decided": len(unmasked)}
+    assert f"{near} of {len(unmasked)} tokens unmasked within 0.01 of unmask.threshold" in s2d2.out
     assert s2d2(*words, "--trace", "u.jsonl") == 0 and "nothing was added to u.jsonl" in s2d2.err
     assert not Path("u.jsonl").exists()
 

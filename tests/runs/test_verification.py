@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2d2cli.runs.verification import bin_of, bounds, calibration, estimates, rates
+from s2d2cli.runs.verification import NEAR, bin_of, bounds, calibration, estimates, margin, near_threshold, rates
 
 
 def row(steps: int, verified: int, accepted: int, tokens: int, kept: int, **more) -> dict:
@@ -38,6 +38,17 @@ def test_estimates_are_those_of_verified_steps():
         {"expected": 1.0, "accepted": 7, "span": 3, "verified": True},  # all spans of the block were checked
     ]
     assert estimates(steps) == [[2.3457, 3], [1.0, 3]]
+
+
+def test_near_the_threshold_are_those_that_it_decided():
+    """d3LLM#3: 77.5 on one GPU, 72.8 on another, with the same settings."""
+    probs = (0.5, 0.88, 0.891, 0.909, 0.92)
+    unmasked = [{"source": "unmasked", "draft_prob": prob} for prob in probs]
+    verified = [{"source": "accepted", "draft_prob": 0.9}]
+    assert near_threshold([{"tokens": unmasked[:3]}, {"tokens": unmasked[3:] + verified}], 0.9) == [2, 5]
+    assert near_threshold([{"tokens": unmasked}], None) is None
+    rows = [row(4, 0, 0, 8, 0, near_threshold=[2, 8]), row(4, 0, 0, 5, 0, near_threshold=[0, 5]), row(4, 0, 0, 9, 0)]
+    assert margin(rows) == {"within": NEAR, "near": 2, "decided": 13} and margin(rows[2:]) is None
 
 
 def test_calibration_by_bin():
