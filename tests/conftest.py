@@ -34,10 +34,19 @@ def forget_plugins():
         tree.update(before)
 
 
+def load_golden(family: str) -> ModelAdapter:
+    source = str(GOLDEN / family / "checkpoint")
+    return load_model(RunConfig(model=ModelConfig(name=f"golden-{family}", source=source, family=family), device="cpu"))
+
+
 @pytest.fixture(scope="session")
 def golden_model() -> ModelAdapter:
-    source = str(GOLDEN / "sdar" / "checkpoint")
-    return load_model(RunConfig(model=ModelConfig(name="golden-sdar", source=source), device="cpu"))
+    return load_golden("sdar")
+
+
+@pytest.fixture(scope="session")
+def llada2_model() -> ModelAdapter:
+    return load_golden("llada2")
 
 
 def make_decoder(router=None, unmask=None, verifier=None, estimator=None, **settings) -> Decoder:

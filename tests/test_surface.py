@@ -43,6 +43,7 @@ CONFIG = {
 }
 STRATEGIES = {
     "unmask": {
+        "edit_tokens": "threshold edit_threshold num_to_transfer max_post_steps",
         "entropy_bounded": "gamma whole_sum",
         "low_confidence_dynamic": "threshold",
         "low_confidence_static": "",

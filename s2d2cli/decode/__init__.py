@@ -15,7 +15,7 @@ from s2d2cli.decode.rng import Uniforms
 from s2d2cli.decode.routers import Router
 from s2d2cli.decode.session import Session
 from s2d2cli.decode.trace import BatchResult, Generation, Request
-from s2d2cli.decode.unmask import UnmaskRule
+from s2d2cli.decode.unmask import EditTokens, UnmaskRule
 from s2d2cli.decode.verifiers import Verifier
 from s2d2cli.errors import ConfigError, PromptError
 from s2d2cli.models.adapter import ModelAdapter
@@ -41,6 +41,11 @@ class Decoder:
         assert self.settings.denoising_steps is not None and self.settings.block_length is not None
         decides_all = getattr(self.verifier, "decides_all", False)
         return self.verifier.positions(self.settings.block_length) if decides_all else self.settings.denoising_steps
+
+    @property
+    def editor(self) -> EditTokens | None:
+        """The unmask rule, if it is one that edits."""
+        return self.unmask if isinstance(self.unmask, EditTokens) else None
 
     def confidence_line(self, asker: str, own: float | None = None) -> float:
         """Above which confidence a mask counts as confident: the asker's own number, else the unmask rule's."""

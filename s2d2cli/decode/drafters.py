@@ -49,7 +49,8 @@ class CarriedDrafter:
         sampler = session.sampler
         uniform_BL = None if sampler.greedy else session.uniforms.draft(session.state)
         tokens_BL, confidence_BL = sampler.draw(logits_BLV, uniform_BL)
-        return DraftStep(tokens_BL, confidence_BL, logits_BLV, masked_BL, sampler, session.decoder.estimator)
+        estimator, no_edits_BL = session.decoder.estimator, torch.zeros_like(masked_BL)
+        return DraftStep(tokens_BL, confidence_BL, logits_BLV, masked_BL, sampler, estimator, no_edits_BL)
 
     def advance(self, verdict: Verdict) -> None:
         if verdict.next_BL is None:
@@ -84,4 +85,7 @@ class SelfDrafter(CarriedDrafter):
         logits_BLV = empty_BLV.scatter(1, index_BRV, logits_BRV)
         if self.logits_BLV is not None:
             logits_BLV = torch.where(rows_B[:, None, None], logits_BLV, self.logits_BLV)
-        return self.proposal(session, logits_BLV, state.masked_BL)
+        draft = self.proposal(session, logits_BLV, state.masked_BL)
+        if session.decoder.editor is not None:
+            draft.edits_BL = session.decoder.editor.edits(draft, state)
+        return draft

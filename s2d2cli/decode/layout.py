@@ -14,9 +14,9 @@ How decided tokens attend (`decode.context`), drawn for block length 4, two deci
 (draft_ver alone).
 
 A position is *settled* when its keys and values can be final: everything before the block, and with a causal context
-also the decided prefix of the block. Settled but not yet encoded tokens are *pending*: the next draft carries them as
-data rows in front, so no forward exists only to write the cache. `decode.commit=separate` brings the published
-forwards back: the prompt, then one commit per finished block.
+also the decided prefix of the block, unless a rule may still edit it. Settled but not yet encoded tokens are *pending*:
+the next draft carries them as data rows in front, so no forward exists only to write the cache.
+`decode.commit=separate` brings the published forwards back: the prompt, then one commit per finished block.
 
 Axes: B rows, L block positions, S window positions, Q query tokens, R wanted rows, T cache slots.
 """
@@ -53,10 +53,16 @@ class Layout:
     pending: bool  # decode.commit == "pending"
     scratch: int  # slots in front of position 0
     positions: int  # slots from position 0 on
+    edits: bool  # a decided token may change until its block is finished
+
+    @property
+    def prefix_final(self) -> bool:
+        """Whether the decided prefix of a block has final keys and values."""
+        return self.pending and self.context == "causal" and not self.edits
 
     def settled_B(self, state: BlockState) -> Tensor:
         """First position whose keys and values are not final yet."""
-        return state.first_masked_B if self.pending and self.context == "causal" else state.start_B
+        return state.first_masked_B if self.prefix_final else state.start_B
 
     def horizon_BQ(self, positions_BQ: Tensor, state: BlockState) -> Tensor:
         """A row at position p sees the positions below its horizon."""
@@ -74,16 +80,17 @@ class Layout:
     def draft(self, state: BlockState, rows_B: Tensor) -> tuple[ForwardPlan, Tensor] | None:
         """[pending tokens | the block as it stands] for some of the rows; None when there are none.
 
-        Reads the masks alone: also returns their places in the block, (B, R), rows with fewer filled up with others.
+        Reads the masks alone, and for edits the decided tokens too: also returns their places in the block, (B, R),
+        rows with fewer filled up with others.
         """
         low_B = state.encoded_B
         high_B = torch.where(rows_B, state.block_end_B, low_B)
-        masked_BL = state.masked_BL & rows_B[:, None]
-        width, extent, num_read = host_ints((high_B - low_B).max(), high_B.max(), masked_BL.sum(1).max())
+        wanted_BL = (state.generated_BL if self.edits else state.masked_BL) & rows_B[:, None]
+        width, extent, num_read = host_ints((high_B - low_B).max(), high_B.max(), wanted_BL.sum(1).max())
         if width == 0:
             return None
         positions_BQ, real_BQ = rows_between(low_B, high_B, width)
-        place_BR = (~masked_BL).long().argsort(dim=1, stable=True)[:, :num_read]
+        place_BR = (~wanted_BL).long().argsort(dim=1, stable=True)[:, :num_read]
         read_BR = (state.start_B[:, None] + place_BR - low_B[:, None]).clamp(0, width - 1)
         return self._assemble(Kind.DRAFT, state, (positions_BQ, real_BQ), read_BR, extent), place_BR
 
@@ -129,7 +136,7 @@ class Layout:
         data_BQ, data_real_BQ = rows_between(low_B, high_B, width)
         masks_BS, masks_real_BS = rows_between(first_B, first_B + length_B, num_masks)
         next_BN, next_real_BN = rows_between(end_B, end_B + next_B, num_ahead)
-        filled_BL = torch.where(draft.masked_BL, draft.tokens_BL, state.tokens_BL)
+        filled_BL = torch.where(draft.masked_BL | draft.edits_BL, draft.tokens_BL, state.tokens_BL)
         filled_BT = state.canvas_BT.scatter(1, state.positions_BL, filled_BL)
         masks_BM = torch.cat([masks_BS, next_BN], 1)
         scratch_BM = torch.arange(1, num_masks + num_ahead + 1, device=low_B.device).expand_as(masks_BM)

@@ -28,8 +28,8 @@ class Unobserved:
 class StepLog:
     """Plain rows per sample: `steps[sample_id]` is a list of {step, block, forwards, span, score, expected, verified,
     accepted, tokens}. `forwards` counts the row's own up to this decision, prefill included. Each token has its
-    position, id, source, and the probabilities that drafter and verifier gave to the drafted token (null where nobody
-    verified). Asks the estimator in each step, so it costs time."""
+    position, id, source, the id that an edit replaced (else null), and the probabilities that drafter and verifier gave
+    to the drafted token (null where nobody verified). Asks the estimator in each step, so it costs time."""
 
     def __init__(self) -> None:
         self.steps: dict[str, list[dict[str, Any]]] = {}
@@ -61,18 +61,20 @@ class StepLog:
             session.state.positions_BL,
             commit.tokens_BL,
             commit.source_BL,
+            session.state.tokens_BL,
             draft.confidence_BL,
             self._verify_prob(session, draft, verdict),
         )
         rows: list[list[dict[str, Any]]] = [[] for _ in session.live]
         values = [column.tolist() for column in columns]
         for row, place in commit.mask_BL.nonzero().tolist():
-            position, token, source, drafted, verified = (column[row][place] for column in values)
+            position, token, source, was, drafted, verified = (column[row][place] for column in values)
             rows[row].append(
                 {
                     "position": position,
                     "token": token,
                     "source": Source(source).name.lower(),
+                    "was": was if source == Source.EDITED else None,
                     "draft_prob": drafted,
                     "verify_prob": None if verified != verified else verified,
                 }

@@ -232,7 +232,8 @@ class ContextualUCB:
     def decide(self, draft: DraftStep, state: BlockState) -> Tensor:
         if self.reset_per_block:
             self.enter(state.block_step_B == 0)
-        self.time_B += state.active_B
+        self.asked_B = draft.masked_BL.any(1)  # where there is nothing to verify, nothing is learnt
+        self.time_B += self.asked_B
         self.bucket_B11 = self.bucket_B(draft, state)[:, None, None].expand(-1, 1, 2)
         count_BA, total_BA = (table.gather(1, self.bucket_B11)[:, 0] for table in (self.count_BCA, self.total_BCA))
         bonus_BA = self.beta * (self.time_B[:, None].clamp(min=1).log() / count_BA).sqrt()
@@ -242,7 +243,7 @@ class ContextualUCB:
     def observe(self, verdict: Verdict, decided_B: Tensor, state: BlockState) -> None:
         verified_B = verdict.verified_B
         reward_B = decided_B / (1 + verified_B.double())
-        chosen_BA = torch.stack([~verified_B, verified_B], 1) & state.active_B[:, None]
+        chosen_BA = torch.stack([~verified_B, verified_B], 1) & self.asked_B[:, None]
         chosen_B1A = chosen_BA[:, None].double()
         self.count_BCA.scatter_add_(1, self.bucket_B11, chosen_B1A)
         self.total_BCA.scatter_add_(1, self.bucket_B11, chosen_B1A * reward_B[:, None, None])

@@ -60,7 +60,8 @@ class Session:
         self.state = idle_state(len(self.live), num_positions, length, model)
         self.state.grid = decoder.verifier.grid(settings.block_length)
         scratch = decoder.verifier.scratch(length)
-        self.layout = Layout(settings.context, settings.commit == "pending", scratch, num_positions)
+        edits = decoder.editor is not None
+        self.layout = Layout(settings.context, settings.commit == "pending", scratch, num_positions, edits)
         self.cache = model.new_cache(len(self.live), num_positions, self.layout.scratch)
         self.sampler = Sampler(settings.temperature, settings.top_k, settings.top_p)
         self.uniforms = uniforms or SampleStreams.empty(decoder.seed, len(self.live), model.device)
@@ -82,11 +83,12 @@ class Session:
         meter.lap(OTHER)
         verdict = decoder.verifier.verify(draft, self, verify_B)
         meter.lap(Kind.VERIFY.value)
-        commit = reveal(decoder.unmask, draft, verdict.commit, quota_B(state, draft, decoder.denoising_steps))
+        owed_B = quota_B(decoder.unmask, state, draft, decoder.denoising_steps)
+        commit = reveal(decoder.unmask, draft, verdict.commit, owed_B)
         self.observer.observe(self, draft, verdict, commit)
         state.write(commit)
         decoder.drafter.advance(verdict)
-        decoder.router.observe(verdict, commit.mask_BL.sum(1), state)
+        decoder.router.observe(verdict, (commit.mask_BL & ~draft.edits_BL).sum(1), state)
         state.verified_B += verdict.verified_B
         self.finish_blocks()
         self.turn_over(broken_B=(draft.confidence_BL.isnan() & draft.masked_BL).any(1))
@@ -161,17 +163,21 @@ class Session:
         return self.model.hidden(plan, self.cache)
 
     def finish_blocks(self) -> None:
-        """Rows that stopped or reached their length are done; the others move on when their block is full."""
+        """Rows that stopped or reached their length are done; the others move on when their block is finished: full,
+        and out of its editor's hands."""
         state = self.state
         first_masked_B = state.first_masked_B
         moved_B = first_masked_B // state.grid * state.grid
         full_B = state.active_B & (moved_B > state.start_B)
+        if self.decoder.editor is not None:
+            full_B &= self.decoder.editor.finished_B(state)
         stopped_B = self.stop_position_B() < first_masked_B
         done_B = state.active_B & (stopped_B | (first_masked_B >= state.end_B))
-        if not self.layout.pending:  # the published code looks for stop tokens in finished blocks only
+        # the published code looks for stop tokens in finished blocks only; before, an editor may take them back
+        if not self.layout.pending or self.layout.edits:
             done_B &= full_B
         state.start_B = torch.where(full_B, moved_B, state.start_B)
-        state.block_step_B = torch.where(full_B, 0, state.block_step_B)
+        state.next_block(full_B)
         if not self.layout.pending:
             self.meter.lap(OTHER)
             self.encode(Kind.COMMIT, state, self.cache, full_B)
@@ -217,8 +223,11 @@ class Session:
         self.decoder.router.keep(index_R)
 
     def generations(self, rows: list[int]) -> list[Generation]:
-        """What these rows have so far."""
+        """What these rows have so far; under an editor a block that is not finished does not count."""
         state = self.state.rows(torch.tensor(rows, dtype=torch.long, device=self.model.device))
+        if self.layout.edits:
+            finished_B = torch.maximum(state.start_B, state.prompt_len_B)
+            state.end_B = torch.where(state.active_B, torch.minimum(finished_B, state.end_B), state.end_B)
         return generations([self.requests[self.live[row]] for row in rows], state, self.model.stop_ids)
 
     def stop_position_B(self) -> Tensor:
@@ -242,8 +251,11 @@ def idle_state(rows: int, num_positions: int, length: int, model: ModelAdapter) 
         active_B=torch.zeros_like(zeros_B, dtype=torch.bool),
         step_B=zeros_B.clone(),
         block_step_B=zeros_B.clone(),
+        post_steps_B=zeros_B.clone(),
+        quiet_B=torch.zeros_like(zeros_B, dtype=torch.bool),
         reveal_step_BT=torch.full_like(canvas_BT, -1, dtype=torch.int32),
         source_BT=torch.full_like(canvas_BT, int(Source.UNDECIDED), dtype=torch.int8),
+        edits_BT=torch.zeros_like(canvas_BT, dtype=torch.int32),
         forwards_BK=torch.zeros(rows, len(KINDS), dtype=torch.long, device=model.device),
         verified_B=zeros_B.clone(),
         window_B=torch.full_like(zeros_B, length),

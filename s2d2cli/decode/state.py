@@ -32,6 +32,7 @@ class Source(IntEnum):
     THRESHOLD = 5  # drafted and kept for its ratio q/p, behind a rejection (verifier.ratio_threshold)
     HIGH_CONFIDENCE = 6  # drafted and kept for its confidence in a verified step (verifier.keep_confident)
     BONUS = 7  # the verifier's own, behind a draft that was accepted whole
+    EDITED = 8  # drafted in place of a token that had been decided already (unmask=edit_tokens)
 
 
 @dataclass(slots=True)
@@ -69,8 +70,11 @@ class BlockState:
     active_B: Tensor
     step_B: Tensor  # forwards-with-a-decision this row has made: names its random numbers and its reveal order
     block_step_B: Tensor  # the same within the current block
-    reveal_step_BT: Tensor  # int32, the step that decided each position; -1 for prompt and undecided
+    post_steps_B: Tensor  # those of them that met no mask
+    quiet_B: Tensor  # bool: the last step met no mask and edited nothing
+    reveal_step_BT: Tensor  # int32, the step that first decided each position; -1 for prompt and undecided
     source_BT: Tensor  # int8 Source
+    edits_BT: Tensor  # int32, how often each position was edited
     forwards_BK: Tensor  # forwards that each row took part in, by kind
     verified_B: Tensor  # steps that were verified
     window_B: Tensor  # so many positions are looked at together: block_length, or fewer where windows slide
@@ -97,6 +101,11 @@ class BlockState:
         return (self.tokens_BL == self.mask_id) & inside_BL
 
     @property
+    def generated_BL(self) -> Tensor:
+        """The block's positions behind the prompt, of rows that are still at work."""
+        return (self.positions_BL >= self.prompt_len_B[:, None]) & self.active_B[:, None]
+
+    @property
     def first_masked_B(self) -> Tensor:
         """Absolute position of the block's first mask; the block's end when it is full."""
         return self.start_B + leading_count(self.tokens_BL != self.mask_id)
@@ -121,8 +130,15 @@ class BlockState:
         self.reveal_step_BT.fill_(-1)
         self.active_B = torch.ones_like(self.active_B)
         self.window_B = torch.full_like(self.start_B, self.block_length)
-        for counted in (self.encoded_B, self.step_B, self.block_step_B, self.forwards_BK, self.verified_B):
+        self.next_block(self.active_B)
+        for counted in (self.encoded_B, self.step_B, self.forwards_BK, self.verified_B, self.edits_BT):
             counted.zero_()
+
+    def next_block(self, rows_B: Tensor) -> None:
+        """What is counted by block starts anew for these rows."""
+        self.block_step_B = torch.where(rows_B, 0, self.block_step_B)
+        self.post_steps_B = torch.where(rows_B, 0, self.post_steps_B)
+        self.quiet_B = self.quiet_B & ~rows_B
 
     def put(self, index_R: Tensor, others: BlockState) -> None:
         """The rows of `others` take the place of these."""
@@ -132,29 +148,36 @@ class BlockState:
                 mine[index_R] = getattr(others, f.name)
 
     def write(self, commit: Commit) -> None:
-        """Decide tokens; a decided token never changes."""
+        """Decide tokens, and edit decided ones; otherwise a decided token never changes."""
         positions_BL, mask_BL = self.positions_BL, commit.mask_BL
-        for canvas_BT, new_BL in (
-            (self.canvas_BT, commit.tokens_BL),
-            (self.source_BT, commit.source_BL),
-            (self.reveal_step_BT, self.step_B[:, None].expand_as(mask_BL).to(torch.int32)),
+        edited_BL = mask_BL & (commit.source_BL == Source.EDITED)
+        post_B = self.active_B & ~self.masked_BL.any(1)
+        self.post_steps_B += post_B
+        self.quiet_B = post_B & ~edited_BL.any(1)
+        step_BL = self.step_B[:, None].expand_as(mask_BL).to(torch.int32)
+        for canvas_BT, new_BL, where_BL in (
+            (self.canvas_BT, commit.tokens_BL, mask_BL),
+            (self.source_BT, commit.source_BL, mask_BL),
+            (self.reveal_step_BT, step_BL, mask_BL & ~edited_BL),
         ):
             old_BL = canvas_BT.gather(1, positions_BL)
-            canvas_BT.scatter_(1, positions_BL, torch.where(mask_BL, new_BL, old_BL))
+            canvas_BT.scatter_(1, positions_BL, torch.where(where_BL, new_BL, old_BL))
+        self.edits_BT.scatter_add_(1, positions_BL, edited_BL.to(torch.int32))
         self.step_B += self.active_B
         self.block_step_B += self.active_B
 
 
 @dataclass
 class DraftStep:
-    """A proposal for every masked position of the current block."""
+    """A proposal for every masked position of the current block; under an editing rule also for the decided ones."""
 
     tokens_BL: Tensor
     confidence_BL: Tensor  # float32, the drafter's probability of its own token
-    logits_BLV: Tensor  # meaningful at masked positions only
+    logits_BLV: Tensor  # meaningful where there is a proposal
     masked_BL: Tensor
     sampler: Sampler
     estimator: AcceptanceEstimator
+    edits_BL: Tensor  # decided positions whose token the draft replaces
 
     def first(self, count_B: Tensor) -> DraftStep:
         """The leftmost masks of it, so many in each row; the others count as not drafted."""

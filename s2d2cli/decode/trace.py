@@ -24,12 +24,13 @@ class Generation:
     sample_id: str
     token_ids: list[int]  # new ids up to and including the stop token
     finish: str  # "stop" or "length"
-    reveal_steps: list[int]  # the row's step that decided each token; equal numbers were decided together
-    sources: list[str]  # how each token came to be: unmasked, accepted, resampled
+    reveal_steps: list[int]  # the row's step that first decided each token; equal numbers were decided together
+    sources: list[str]  # how each token came to be: unmasked, accepted, resampled, edited
     forwards: dict[str, int]  # forwards that this row took part in, by kind
     drafted_steps: int
     verified: int  # steps that were verified
-    accepted: int  # new tokens that were drafted and accepted; what lay behind the stop token does not count
+    accepted: int  # new tokens that were drafted, accepted and not edited; none behind the stop token
+    edits: int = 0  # how often a decided token was replaced
     bill: Bill = field(default=Bill(Cost(), 0.0), compare=False)  # depends on the company; the rest does not
 
 
@@ -58,6 +59,7 @@ def generations(requests: Sequence[Request], state: BlockState, stop_ids: Sequen
             state.canvas_BT,
             state.reveal_step_BT,
             state.source_BT,
+            state.edits_BT,
             state.forwards_BK,
             state.step_B,
             state.verified_B,
@@ -67,7 +69,7 @@ def generations(requests: Sequence[Request], state: BlockState, stop_ids: Sequen
     ]
     results = []
     for request, row in zip(requests, zip(*columns, strict=True), strict=True):
-        canvas, reveal_steps, sources, forwards, steps, verified, low, end = row
+        canvas, reveal_steps, sources, edits, forwards, steps, verified, low, end = row
         high, finish = cut(canvas, low, end, stop_ids, state.mask_id)
         results.append(
             Generation(
@@ -76,6 +78,7 @@ def generations(requests: Sequence[Request], state: BlockState, stop_ids: Sequen
                 finish=finish,
                 reveal_steps=reveal_steps[low:high],
                 sources=[Source(source).name.lower() for source in sources[low:high]],
+                edits=sum(edits[low:high]),
                 forwards={kind.value: count for kind, count in zip(KINDS, forwards, strict=True)},
                 drafted_steps=steps,
                 verified=verified,

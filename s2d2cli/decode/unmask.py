@@ -1,7 +1,8 @@
 """Unmask rules: which masked positions plain block diffusion reveals in a step.
 
 A rule gets a quota, the tokens that the step still owes: denoising_steps spread over the block, less what a verifier
-has decided already. It selects exactly that many; the dynamic and the entropy-bounded rule may take more.
+has decided already. It selects exactly that many; the dynamic and the entropy-bounded rule may take more. `EditTokens`
+also changes decided tokens until their block is finished.
 
 Axes: B rows, L block positions.
 """
@@ -9,13 +10,16 @@ Axes: B rows, L block positions.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
 
 from s2d2cli.config import register, require
 from s2d2cli.decode.state import BlockState, Commit, DraftStep, Source
+
+if TYPE_CHECKING:
+    from s2d2cli.config import RunConfig
 
 
 class UnmaskRule(Protocol):
@@ -56,6 +60,52 @@ class LowConfidenceDynamic:
         return at_least(high_BL, first_by(-draft.confidence_BL, masked_BL, quota_B), quota_B)
 
 
+@register("unmask", "edit_tokens")
+@dataclass
+class EditTokens(LowConfidenceDynamic):
+    """Reveal as the dynamic rule does, and replace decided tokens that the draft would now decide otherwise with a
+    confidence above `edit_threshold` (LLaDA2.1). The prompt is never edited.
+
+    A full block gets up to `max_post_steps` further steps, until one edits nothing. So a block takes at most
+    block length / `num_to_transfer` steps (rounded up) and `max_post_steps` more, whatever the model predicts. With a
+    verifier what it decided may be edited too: the answer is not that of autoregressive decoding.
+    """
+
+    threshold: float = 0.95
+    edit_threshold: float = 0.9
+    num_to_transfer: int = 1  # tokens that a step owes, in place of decode.denoising_steps
+    max_post_steps: int = 16
+
+    def validate(self) -> None:
+        super().validate()
+        require(self.edit_threshold >= 0, f"unmask.edit_threshold must be 0 or more, got {self.edit_threshold}")
+        require(self.num_to_transfer >= 1, f"unmask.num_to_transfer must be at least 1, got {self.num_to_transfer}")
+        require(self.max_post_steps >= 0, f"unmask.max_post_steps must be 0 or more, got {self.max_post_steps}")
+
+    def check_run(self, config: RunConfig) -> None:
+        verifier, decode = config.verifier, config.decode
+        windows = getattr(verifier, "decides_all", False) or getattr(verifier, "form", "") == "sliding"
+        require(
+            not windows and not getattr(verifier, "ahead", False),
+            f"unmask=edit_tokens may edit a block until it is finished, so it needs verifier=self with "
+            f"verifier.form=aligned and verifier.ahead=false, got verifier={getattr(verifier, 'kind', '?')}",
+        )
+        require(
+            decode.denoising_steps == decode.block_length,
+            f"unmask=edit_tokens decides at least unmask.num_to_transfer tokens a step, so decode.denoising_steps must "
+            f"be left out, got {decode.denoising_steps}",
+        )
+
+    def edits(self, draft: DraftStep, state: BlockState) -> Tensor:
+        """bool (B, L): decided positions that get the draft's token."""
+        decided_BL = state.generated_BL & ~state.masked_BL
+        return decided_BL & (draft.confidence_BL > self.edit_threshold) & (draft.tokens_BL != state.tokens_BL)
+
+    def finished_B(self, state: BlockState) -> Tensor:
+        """Rows whose block, if it is full, gets no further step."""
+        return state.quiet_B | (state.post_steps_B >= self.max_post_steps)
+
+
 @register("unmask", "entropy_bounded")
 @dataclass
 class EntropyBounded:
@@ -93,15 +143,19 @@ def at_least(wanted_BL: Tensor, quota_BL: Tensor, quota_B: Tensor) -> Tensor:
     return torch.where(enough_B[:, None], wanted_BL, quota_BL)
 
 
-def quota_B(state: BlockState, draft: DraftStep, denoising_steps: int) -> Tensor:
-    """Tokens this step must decide: L // S, one more in the first L % S steps, never more than there are masks."""
+def quota_B(rule: UnmaskRule, state: BlockState, draft: DraftStep, denoising_steps: int) -> Tensor:
+    """Tokens this step must decide: the rule's own number, or L // S, one more in the first L % S steps; never more
+    than there are masks."""
     base, remainder = divmod(state.block_length, denoising_steps)
     wanted_B = base + (state.block_step_B < remainder).long()
+    if isinstance(rule, EditTokens):
+        wanted_B = torch.full_like(wanted_B, rule.num_to_transfer)
     return torch.minimum(wanted_B, draft.masked_BL.sum(1))
 
 
 def reveal(rule: UnmaskRule, draft: DraftStep, commit: Commit, quota_B: Tensor) -> Commit:
-    """`commit` and what `rule` adds where it falls short of the quota."""
+    """`commit`, what `rule` adds where it falls short of the quota, and the draft's edits."""
     left_BL = draft.masked_BL & ~commit.mask_BL
     owed_B = (quota_B - commit.mask_BL.sum(1)).clamp(min=0)
-    return commit.add(draft.tokens_BL, rule.select(draft, left_BL, owed_B), Source.UNMASKED)
+    commit = commit.add(draft.tokens_BL, rule.select(draft, left_BL, owed_B), Source.UNMASKED)
+    return commit.add(draft.tokens_BL, draft.edits_BL, Source.EDITED)

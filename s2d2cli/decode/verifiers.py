@@ -162,8 +162,8 @@ class SelfVerifier(BlockVerifier):
     def _next_B(self, session: Session) -> Tensor:
         """How many masks of the next block may ride along."""
         end_B = session.state.block_end_B
-        carries = self.ahead and self._carries(session.decoder.settings)
-        return session.window_B(end_B) if carries else torch.zeros_like(end_B)
+        ahead = self.ahead and session.layout.prefix_final
+        return session.window_B(end_B) if ahead else torch.zeros_like(end_B)
 
     def _exact(self, sampler: Sampler) -> bool:
         return sampler.greedy and self.acceptance == "lossless"
@@ -229,12 +229,12 @@ class SelfVerifier(BlockVerifier):
         return window.tokens_BS.scatter(1, places_BR, tokens_BR)
 
     def _keep_encoded(self, session: Session, window: Window, outcome: Outcome, ahead_B: Tensor) -> None:
-        """With a causal context the final data rows of this very pass are the cache's final entries.
+        """Where a block's prefix is final the final data rows of this very pass are the cache's final entries.
 
         The window's last token was a data row only before masks of the next block, and a replacement never is.
         """
-        state, layout = session.state, session.layout
-        if layout.context == "causal" and layout.pending:
+        state = session.state
+        if session.layout.prefix_final:
             length_B = window.inside_BS.sum(1)
             reached_B = window.positions_BS[:, 0] + torch.minimum(
                 final_run(window, outcome), length_B - 1 + ahead_B.long()
@@ -243,8 +243,10 @@ class SelfVerifier(BlockVerifier):
 
 
 def redundant(draft: DraftStep, session: Session) -> Tensor:
-    """Rows whose only mask is the block's last position: with a causal context p equals q, (B,)."""
+    """Rows whose only mask is the block's last position: with a causal context p equals q unless the draft edits what
+    is left of it, (B,)."""
     state = session.state
     if session.layout.context != "causal":
         return torch.zeros_like(state.active_B)
-    return (state.first_masked_B == state.block_end_B - 1) & draft.masked_BL.any(1)
+    last_B = (state.first_masked_B == state.block_end_B - 1) & draft.masked_BL.any(1)
+    return last_B & ~draft.edits_BL.any(1)

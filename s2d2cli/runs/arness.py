@@ -8,7 +8,8 @@ time t and M the positions not yet revealed:
 
 The first k times have no k predecessors and do not count for local@k, so left-to-right scores 1 on both. Tokens that
 one step decided together have no order among them: `optimistic` reads them left to right, `expected` is the mean over
-all orders within each step, worked out and not sampled. `chance` is the expected score of random order inside each
+all orders within each step, worked out and not sampled. A token that was edited later counts by the step that first
+decided its position; edits are counted beside. `chance` is the expected score of random order inside each
 block: as if one step had decided the whole block.
 """
 
@@ -124,6 +125,7 @@ class Measured:
     origin: str
     n: int
     tokens: int
+    edits: int
     tokens_per_step: float | None
     levels: list[Level]
 
@@ -150,6 +152,7 @@ def one(source: Decoded, label: str, ks: Sequence[int]) -> Measured:
         origin=source.origin,
         n=len(orders),
         tokens=tokens,
+        edits=sum(order.edits for order in orders),
         tokens_per_step=tokens / steps if steps else None,
         levels=[level(orders, k) for k in ks],
     )

@@ -76,6 +76,9 @@ def remarks(measured: Sequence[Measured]) -> list[str]:
             f"Verified tokens come left to right by construction: with router={', '.join(routers)} this measures the "
             f"router, not the model."
         )
+    for one, name in zip(measured, names(measured), strict=True):
+        if one.edits:
+            found.append(f"{name}: {one.edits} edits of {one.tokens} tokens, which count by their first reveal.")
     left_out = sorted({level.k for one in measured for level in one.levels if level.local_n < one.n})
     if left_out:
         words = ", ".join(map(str, left_out))

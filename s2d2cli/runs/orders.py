@@ -21,10 +21,12 @@ from s2d2cli.runs.trace import Entry, by_config
 
 @dataclass(frozen=True)
 class Order:
-    """The step that decided each new token of a sample, and the block that it stands in."""
+    """The step that first decided each new token of a sample, the block that it stands in, and how many edits came
+    later."""
 
     steps: list[int]
     blocks: list[int]
+    edits: int
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,9 @@ class Decoded:
     orders: list[Order]
 
 
-def order(prompt_tokens: int, steps: Sequence[int], block_length: int) -> Order:
+def order(prompt_tokens: int, steps: Sequence[int], block_length: int, edits: int = 0) -> Order:
     """A prompt that ends inside a block leaves a shorter first one."""
-    return Order(list(steps), [(prompt_tokens + i) // block_length for i in range(len(steps))])
+    return Order(list(steps), [(prompt_tokens + i) // block_length for i in range(len(steps))], edits)
 
 
 def stored(paths: Iterable[Path]) -> list[Decoded]:
@@ -75,7 +77,9 @@ def of_folder(folder: RunFolder) -> Decoded:
 
 def orders_of(record: Record, rows: dict[str, Record]) -> list[Order]:
     length = record["config"]["decode"]["block_length"]
-    return [order(row["prompt_tokens"], row["reveal_steps"], length) for _, row in sorted(rows.items())]
+    return [
+        order(row["prompt_tokens"], row["reveal_steps"], length, row.get("edits", 0)) for _, row in sorted(rows.items())
+    ]
 
 
 def of_trace(path: Path) -> list[Decoded]:
@@ -85,8 +89,11 @@ def of_trace(path: Path) -> list[Decoded]:
 
 def order_of(entry: Entry) -> Order:
     low, tokens = entry["prompt_tokens"], entry["tokens"]
-    steps = {token["position"]: step["step"] for step in entry["steps"] for token in step["tokens"]}
-    return order(low, [steps[low + i] for i in range(tokens)], entry["block_length"])
+    events = [(step["step"], token) for step in entry["steps"] for token in step["tokens"]]
+    steps = {token["position"]: step for step, token in events if token["source"] != "edited"}
+    edited = [token["position"] for _, token in events if token["source"] == "edited"]
+    edits = sum(position < low + tokens for position in edited)
+    return order(low, [steps[low + i] for i in range(tokens)], entry["block_length"], edits)
 
 
 def decoded_now(config: RunConfig, models: Models) -> Decoded:
@@ -95,11 +102,12 @@ def decoded_now(config: RunConfig, models: Models) -> Decoded:
     model, decoder = models.get(config), build_decoder(config)
     requests = [Request(sample.id, model.encode(prompt_of(model, sample))) for sample in samples]
     found: dict[str, Order] = {}
-    assert config.decode.block_length is not None
+    length = config.decode.block_length
+    assert length is not None
     lengths = {request.sample_id: len(request.prompt_ids) for request in requests}
     with progress(len(requests), 0) as shown:
         for generation in decoder.session(model, requests, config.batch_size).results():
             name = generation.sample_id
-            found[name] = order(lengths[name], generation.reveal_steps, config.decode.block_length)
+            found[name] = order(lengths[name], generation.reveal_steps, length, generation.edits)
             shown.advance(len(generation.token_ids))
     return Decoded("decoded now", config_of(config), [found[request.sample_id] for request in requests])

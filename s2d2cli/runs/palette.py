@@ -11,6 +11,7 @@ COLORS = {
     "threshold": "#E69F00",
     "high_confidence": "#F0E442",
     "bonus": "#CC79A7",
+    "edited": "#0072B2",
 }
 STYLES = {
     "masked": "dim",
@@ -21,13 +22,17 @@ STYLES = {
     "threshold": f"underline {COLORS['threshold']}",
     "high_confidence": f"underline {COLORS['high_confidence']}",
     "bonus": f"bold {COLORS['bonus']}",
+    "edited": f"bold italic {COLORS['edited']}",
 }
 WORDS = {  # others say it themselves
     "threshold": "kept for its ratio",
     "high_confidence": "kept for its confidence",
     "bonus": "the verifier's own, not a replacement",
 }
-MARKS = {"unmasked": "u", "accepted": "a", "resampled": "r", "threshold": "t", "high_confidence": "c", "bonus": "b"}
+MARKS = {
+    **{"unmasked": "u", "accepted": "a", "resampled": "r", "threshold": "t", "high_confidence": "c", "bonus": "b"},
+    "edited": "e",
+}
 # Viridis, from early to late: even in brightness, so it reads in grey too
 RAMP = ("#440154", "#472D7B", "#3B528B", "#2C728E", "#21918C", "#28AE80", "#5EC962", "#ADDC30", "#FDE725")
 DARK = 4  # these many first ones need white letters

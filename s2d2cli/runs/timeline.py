@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ STOP = "∎"
 WHY = {  # what the source alone does not say
     "confident": "its draft probability exceeds the threshold",
     "owed": "the step has to decide so many tokens",
+    "edited": "in place of a token that the draft would no longer choose",
 }
 
 
@@ -86,12 +87,16 @@ def sources(lanes: Sequence[Lane], samples: Sequence[str]) -> dict[str, dict[str
 
 
 def plain_lane(label: str, entry: Entry) -> dict[str, Any]:
-    """What the page needs of a sample: its tokens up to the stop token, from left to right, and a bar per step."""
+    """What the page needs of a sample: its tokens up to the stop token, from left to right, and a bar per step. A token
+    that was edited stands there until its successor does."""
     end = entry["prompt_tokens"] + entry["tokens"]
     tokens = [
         plain_token(step, token) for step in entry["steps"] for token in step["tokens"] if token["position"] < end
     ]
-    tokens.sort(key=lambda token: int(token["position"]))
+    tokens.sort(key=lambda token: (int(token["position"]), when(token)))
+    for token, successor in pairwise(tokens):
+        if successor["position"] == token["position"]:
+            token["until"] = successor["at"]
     if tokens and entry["finish"] == "stop":
         tokens[-1]["text"] = tokens[-1]["text"] or STOP
     return {
@@ -113,6 +118,7 @@ def plain_token(step: dict[str, Any], token: dict[str, Any]) -> dict[str, Any]:
         "block": step["block"],
         "step": step["step"],
         "at": step["forwards"],
+        "until": None,
         "source": token["source"],
         "why": WHY.get(token["reason"], ""),
         "draft": token["draft_prob"],

@@ -8,6 +8,7 @@ reason why it was decided there and then:
     confident   unmasked because its draft probability exceeds unmask.threshold
     owed        unmasked because the step owes tokens (denoising_steps), though no other reason spoke for it
     unmasked    by a rule that looks at more than the token itself (entropy_bounded, plugins)
+    edited      in place of the token `was`, because its draft probability exceeds unmask.edit_threshold
 
 When a killed run goes on, a sample may stand there twice; the last line counts.
 """
@@ -78,9 +79,15 @@ def told(steps: Steps, unmask: Mapping[str, Any], model: ModelAdapter) -> Steps:
     decided = {token["position"]: token["token"] for step in steps for token in step["tokens"]}
     places = sorted(decided)
     texts = dict(zip(places, token_texts([decided[place] for place in places], model.text), strict=True))
+
+    def text(token: Mapping[str, Any]) -> str:
+        """One that was edited later stands beside none of the final tokens."""
+        place = token["position"]
+        return texts[place] if token["token"] == decided[place] else model.text([token["token"]])
+
     return [
         {key: finite(value) for key, value in step.items()}
-        | {"tokens": [t | {"text": texts[t["position"]], "reason": reason(t, unmask)} for t in step["tokens"]]}
+        | {"tokens": [t | {"text": text(t), "reason": reason(t, unmask)} for t in step["tokens"]]}
         for step in steps
     ]
 

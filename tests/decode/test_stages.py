@@ -30,7 +30,8 @@ def flags(text: str) -> torch.Tensor:
 def draft(masks: str = "MMMM", estimator=None) -> DraftStep:
     logits = torch.tensor([PROBS]).log()
     confidence, tokens = logits.softmax(-1).max(-1)
-    return DraftStep(tokens, confidence, logits, flags(masks), Sampler(0.0, 0, 1.0), estimator or Confidence(1.0))
+    mask = flags(masks)
+    return DraftStep(tokens, confidence, logits, mask, Sampler(0.0, 0, 1.0), estimator or Confidence(1.0), mask & False)
 
 
 @pytest.mark.parametrize(

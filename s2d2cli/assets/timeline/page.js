@@ -63,11 +63,14 @@ function show(one) {
   const first = lane.tokens.find(token => token.at > time);
   lane.tokens.forEach((token, index) => {
     const span = spans[index], known = token.at <= time, begun = first && token.block === first.block;
+    const edited = token.until !== null && token.until <= time, edit = token.source === "edited";
+    span.hidden = edited || (edit && !known);
     span.textContent = known ? token.text : "░░";
     const fresh = token.at === lane.bars.reduce((last, bar) => bar.at <= time ? bar.at : last, -1) && time < lane.forwards;
     span.className = known ? tokenClass(token, fresh ? " fresh" : "") : `token ${begun ? "masked" : "waiting"}`;
   });
-  const tokens = lane.tokens.filter(token => token.at <= time).length, forwards = Math.min(time, lane.forwards);
+  const decided = lane.tokens.filter(token => token.at <= time && token.source !== "edited");
+  const tokens = decided.length, forwards = Math.min(time, lane.forwards);
   const rate = forwards ? (tokens / forwards).toFixed(2) : "0.00", done = time >= lane.forwards;
   one.stat.textContent = `${done ? "done: " : ""}${tokens} tokens, ${forwards} forwards, ${rate} tokens per forward`;
   one.box.classList.toggle("done", done);
