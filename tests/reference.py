@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from transformers import Qwen3ForCausalLM
 
+from s2d2cli.decode.unmask import EditTokens
 from s2d2cli.models.adapter import ModelAdapter
 
 
@@ -83,6 +84,30 @@ def reveal(tokens: list[int], start: int, logits: torch.Tensor, quota: int, thre
         chosen = high if len(high) >= len(chosen) else chosen
     for position in chosen:
         tokens[position] = int(logits[position].argmax())
+
+
+def edit_tokens(
+    model: ModelAdapter, prompt: list[int], max_new_tokens: int, block_length: int, rule: EditTokens
+) -> tuple[list[int], int, int]:
+    """Greedy block diffusion that edits decided tokens: (new ids, denoising steps, edits). Stop tokens do not occur."""
+    mask, tokens, end, made, edited = model.mask_id, list(prompt), len(prompt) + max_new_tokens, 0, []
+    while len(tokens) < end:
+        start, post_steps, quiet = len(tokens) // block_length * block_length, 0, False
+        tokens += [mask] * (start + block_length - len(tokens))
+        while mask in tokens or (post_steps < rule.max_post_steps and not quiet):
+            post_steps += mask not in tokens
+            logits = logits_of(model.network, tokens, block_causal(len(tokens), block_length), mask)
+            probs, best = (values.tolist() for values in logits.softmax(-1).max(-1))
+            decided = [p for p in range(max(start, len(prompt)), len(tokens)) if tokens[p] != mask]
+            changed = [p for p in decided if probs[p] > rule.edit_threshold and best[p] != tokens[p]]
+            quiet = mask not in tokens and not changed
+            if mask in tokens:
+                reveal(tokens, start, logits, rule.num_to_transfer, rule.threshold, mask)
+            for position in changed:
+                tokens[position] = best[position]
+            edited += changed
+            made += 1
+    return tokens[len(prompt) : end], made, sum(position < end for position in edited)
 
 
 def entropy_bounded(

@@ -92,6 +92,30 @@ def test_a_sliding_window_needs_tokens_that_are_settled_one_by_one(broken):
         compose(["verifier.form=sliding", broken])
 
 
+LLADA2 = {  # mask and edit threshold, cost and tau of the router
+    "llada2_conservative": ("s2d2", 0.95, 0.9, "score_threshold", 4.0, -5.0),
+    "llada2_quality": ("s2d2", 0.7, 0.5, "score_threshold", 4.0, 0.0),
+    "llada2_speed": ("editing", 0.5, 0.0, "never", None, None),
+}
+
+
+@pytest.mark.parametrize("model", ["llada2.0-mini", "llada2.1-mini"])
+@pytest.mark.parametrize("name", LLADA2)
+def test_the_llada2_presets(name, model):
+    config = compose([f"model={model}", f"experiment={name}"])
+    assert (config.model.family, config.model.block_length, config.model.mask_token) == ("llada2", 32, "<|mask|>")
+    assert (config.decode.block_length, config.decode.context, config.decode.temperature) == (32, "block", 0.0)
+    rule, router = config.unmask, config.router
+    settings = (
+        rule.threshold,
+        rule.edit_threshold,
+        router.kind,
+        *(getattr(router, k, None) for k in ("cost", "tau_score")),
+    )
+    assert (config.decoder, *settings) == LLADA2[name]
+    assert (rule.kind, rule.num_to_transfer, rule.max_post_steps) == ("edit_tokens", 1, 16)
+
+
 def test_autoregressive_means_block_length_one():
     with pytest.raises(ConfigError, match="decoder=autoregressive means decode.block_length=1, got 8"):
         compose(["decoder=autoregressive", "decode.block_length=8"])

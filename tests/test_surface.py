@@ -85,6 +85,7 @@ STRATEGIES = {
 PRESETS = {
     "autoregressive": "unmask=sequential router=never block_length=1 context=causal",
     "dynamic": "unmask=low_confidence_dynamic router=never",
+    "editing": "unmask=edit_tokens router=never",
     "s2d2": "unmask=low_confidence_dynamic router=always context=causal",
     "s2d2_single": "unmask=low_confidence_dynamic router=always verifier=single context=causal",
     "sequential": "unmask=sequential router=never",

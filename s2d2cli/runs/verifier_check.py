@@ -22,7 +22,8 @@ from s2d2cli.runs.tables import plain_grid
 from s2d2cli.tasks.statistics import paired_difference
 
 CHANCE = 0.05  # below this p-value a difference counts as real
-PLAIN = {"low_confidence_static": "static", "sequential": "sequential"}  # the preset of an unmask rule, else dynamic
+# the preset of an unmask rule, else dynamic
+PLAIN = {"low_confidence_static": "static", "sequential": "sequential", "edit_tokens": "editing"}
 
 
 def autoregressive(config: RunConfig) -> RunConfig:

@@ -12,7 +12,7 @@ import torch
 from s2d2cli.decode import Request
 from s2d2cli.decode.routers import Always, MinSpan
 from s2d2cli.decode.single import SingleForward
-from s2d2cli.decode.unmask import LowConfidenceDynamic, LowConfidenceStatic, Sequential
+from s2d2cli.decode.unmask import EditTokens, LowConfidenceDynamic, LowConfidenceStatic, Sequential
 from s2d2cli.decode.verifiers import SelfVerifier
 from tests import reference
 from tests.conftest import GOLDEN, make_decoder, s2d2
@@ -27,6 +27,9 @@ DECODERS = {
     "s2d2": dict(router=MinSpan(tau_span=1)),
     "s2d2-causal": dict(router=MinSpan(tau_span=2), context="causal"),
     "s2d2-sampled": dict(router=MinSpan(tau_span=1), context="causal", temperature=1.0),
+    "editing": dict(unmask=EditTokens(0.2, 0.1, num_to_transfer=3, max_post_steps=2)),
+    "editing-s2d2": dict(unmask=EditTokens(0.4, 0.05), router=MinSpan(tau_span=2), temperature=1.2),
+    "editing-s2d2-causal": dict(unmask=EditTokens(0.4, 0.2), router=MinSpan(tau_span=1), context="causal"),
     "s2d2-few-steps": dict(router=MinSpan(tau_span=3), context="causal_cache", denoising_steps=2, temperature=0.7),
 }
 
@@ -76,9 +79,10 @@ def test_greedy_speculative_equals_autoregressive(golden_model, length):
         assert all(generation.accepted > 0 for generation in result.generations)
 
 
+@pytest.mark.parametrize("unmask", [None, EditTokens(0.3, 0.1)], ids=["final", "editing"])
 @pytest.mark.parametrize("context", ["block", "causal", "causal_cache", "causal_draft"])
-def test_pending_rows_change_no_token(golden_model, context):
-    settings = dict(router=MinSpan(tau_span=2), block_length=8, max_new_tokens=21, context=context)
+def test_pending_rows_change_no_token(golden_model, context, unmask):
+    settings = dict(router=MinSpan(tau_span=2), unmask=unmask, block_length=8, max_new_tokens=21, context=context)
     pending, separate = (make_decoder(**settings, commit=commit) for commit in ("pending", "separate"))
     assert tokens(pending, golden_model, requests()) == tokens(separate, golden_model, requests())
 

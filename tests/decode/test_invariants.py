@@ -15,7 +15,7 @@ from s2d2cli.decode.routers import Always, ContextualUCB, Hysteresis, MinSpan, N
 from s2d2cli.decode.session import Session
 from s2d2cli.decode.single import SingleForward
 from s2d2cli.decode.state import Source
-from s2d2cli.decode.unmask import EntropyBounded, LowConfidenceDynamic, LowConfidenceStatic, Sequential
+from s2d2cli.decode.unmask import EditTokens, EntropyBounded, LowConfidenceDynamic, LowConfidenceStatic, Sequential
 from s2d2cli.decode.verifiers import SelfVerifier
 from s2d2cli.errors import ConfigError, PromptError
 from tests.conftest import make_decoder, s2d2
@@ -31,6 +31,7 @@ ROUTERS = [
     ContextualUCB(span_bins=3, entropy_of="masked", reset_per_block=True),
 ]
 ESTIMATORS = [Entropy(), EntropyThreshold(0.5), Margin(), LinearMargin(2.0), Confidence(), Renyi2()]
+EDITING = [EditTokens(0.2, 0.05, num_to_transfer=2, max_post_steps=3), EditTokens(0.5, 0.0, max_post_steps=0)]
 UNMASK = [Sequential(), LowConfidenceStatic(), LowConfidenceDynamic(0.2), EntropyBounded(3.0)]
 
 
@@ -50,7 +51,9 @@ def decoders(draw):
         return make_decoder(Always(), unmask, SingleForward(form, rows), context="causal", **shared)
     context = draw(st.sampled_from(["block", "causal", "causal_cache", "causal_draft"]))
     commit = draw(st.sampled_from(["pending", "separate"]))
-    forms = ["aligned", "sliding"] if (context, commit) == ("causal", "pending") else ["aligned"]
+    unmask = draw(st.sampled_from([unmask, *EDITING]))
+    slides = (context, commit) == ("causal", "pending") and not isinstance(unmask, EditTokens)
+    forms = ["aligned", "sliding"] if slides else ["aligned"]
     return make_decoder(
         router=draw(st.sampled_from(ROUTERS)),
         estimator=draw(st.sampled_from(ESTIMATORS)),
@@ -106,6 +109,7 @@ def test_every_run_keeps_its_promises(models, decoder, prompts, width, stop_ids,
     model.stop_ids = tuple(stop_ids)
     session = Session(decoder, model, [Request(str(i), prompt) for i, prompt in enumerate(prompts)], width)
     seen = {number: list(prompt) for number, prompt in enumerate(prompts[:width])}
+    check_progress = check_editing if decoder.editor else check_final
     for _ in session.run():
         assert len(session.live) <= width and (not session.queue or len(session.working) == width), "a row is idle"
         canvases = dict(zip(session.live, session.state.canvas_BT.tolist(), strict=True))
@@ -127,7 +131,12 @@ def test_every_run_keeps_its_promises(models, decoder, prompts, width, stop_ids,
         assert generation == alone, "the neighbours matter"
 
 
-def check_progress(before: list[int], after: list[int], mask: int, at_work: bool) -> None:
+def check_editing(before: list[int], after: list[int], mask: int, at_work: bool) -> None:
+    """What was decided stays decided; a step either decides more or edits or is the last of its block."""
+    assert all(token != mask for token, old in zip(after, before, strict=False) if old != mask), "a mask came back"
+
+
+def check_final(before: list[int], after: list[int], mask: int, at_work: bool) -> None:
     """What was decided stays; a row at work decides at least one token a step."""
     decided = [(i, token) for i, token in enumerate(before[: len(after)]) if token != mask]
     assert all(after[i] == token for i, token in decided), "a decided token changed"
@@ -143,7 +152,13 @@ def check_generation(prompt, generation, decoder, model):
     assert generation.finish == ("stop" if stopped else "length")
     assert stopped or len(tokens) == decoder.settings.max_new_tokens
     assert len(generation.sources) == len(generation.reveal_steps) == len(tokens)
-    assert set(generation.sources) <= {"unmasked", "accepted", "resampled", "threshold", "high_confidence", "bonus"}
+    known = {"unmasked", "accepted", "resampled", "threshold", "high_confidence", "bonus"}
+    assert set(generation.sources) <= known | ({"edited"} if decoder.editor else set())
+    assert generation.edits >= generation.sources.count("edited")
+    if decoder.editor:
+        length, rule = decoder.settings.block_length, decoder.editor
+        blocks = -(-(len(prompt) + len(tokens)) // length) - len(prompt) // length
+        assert generation.drafted_steps <= blocks * (-(-length // rule.num_to_transfer) + rule.max_post_steps)
     assert all(0 <= step < generation.drafted_steps for step in generation.reveal_steps)
     forwards = generation.forwards
     if isinstance(decoder.verifier, SingleForward):
@@ -225,7 +240,8 @@ def test_a_model_that_only_wants_the_mask_token_still_fills_the_block(golden_mod
     with torch.no_grad():
         model.network.lm_head.weight[model.mask_id] = 0
         model.network.lm_head.weight[: model.mask_id] *= 1e-3
-    for decoder in (make_decoder(block_length=8, max_new_tokens=12), s2d2(block_length=8, max_new_tokens=12)):
+    settings = dict(block_length=8, max_new_tokens=12)
+    for decoder in (make_decoder(**settings), s2d2(**settings), make_decoder(unmask=EditTokens(0.0, 0.0), **settings)):
         tokens = decoder.generate(model, [Request("x", [1, 2, 3])]).generations[0].token_ids
         assert len(tokens) == 12
         assert model.mask_id not in tokens

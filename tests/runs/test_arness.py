@@ -167,6 +167,19 @@ def test_stored_runs_and_traces_give_what_decoding_gives(s2d2):
     assert levels(s2d2, "both.jsonl", "--k", "1,8") == now
 
 
+def test_an_edited_token_counts_by_its_first_reveal(s2d2):
+    """Runs, traces and decoding now agree, and the edits are told beside the scores."""
+    editing = ("decoder=dynamic", "unmask=edit_tokens", "unmask.threshold=0.1", "unmask.edit_threshold=0.3")
+    assert s2d2("eval", *editing, *RUN, "--trace", "edits.jsonl") == 0
+    (stored,) = levels(s2d2, "results")
+    assert [stored] == levels(s2d2, "edits.jsonl") == levels(s2d2, *editing, *RUN)
+    assert stored["edits"] > 0 and s2d2("arness", "edits.jsonl") == 0
+    assert f"{stored['edits']} edits of {stored['tokens']} tokens, which count by their first reveal." in s2d2.out
+    entry = json.loads(Path("edits.jsonl").read_text().splitlines()[0])
+    edited = next(token for step in entry["steps"] for token in step["tokens"] if token["source"] == "edited")
+    assert edited["reason"] == "edited" and edited["was"] != edited["token"]
+
+
 def test_a_trace_of_a_typed_prompt_is_of_no_task(s2d2):
     assert s2d2("generate", "1+1=", "-n", "8", "--trace", "own.jsonl") == 0
     assert s2d2("arness", "own.jsonl") == 0

@@ -70,6 +70,14 @@ def test_a_step_is_drawn_as_drafted_and_as_decided():
     assert "step 2, block 3: not verified, unmasked 1" in below.plain and drawn.answer() == "abxd!"
 
 
+def test_an_edit_takes_the_place_of_its_token():
+    drawn = picture()
+    list(drawn.frames(Step([2, 3], {}, decided("ab", "accepted", 2), True), 2))
+    _, (after, below) = drawn.frames(Step([2, 3], {}, decided("x", "edited", 3), False), 3)
+    assert after.plain == "ax" and styles(after) == {"accepted": "a", "edited": "x"}
+    assert "not verified, edited 1" in below.plain and "2 tokens, 3 forwards" in below.plain
+
+
 def test_nothing_is_drawn_behind_a_stop_token_or_the_length():
     drawn = picture(end=5)
     *_, (after, _) = drawn.frames(Step([2, 3, 4, 5], {}, decided("a", "unmasked", 2), False), 2)

@@ -86,6 +86,22 @@ def test_a_lane_per_trace_on_a_common_axis(two):
     assert set(data["sources"]) == set(SOURCES)
 
 
+EDITED = [
+    step(0, 2, 1, token(2, "A"), token(3, "x")),
+    step(1, 3, 1, token(3, "y", "edited", reason="edited")),
+    step(2, 4, 2, token(4, "c"), token(5, "")),
+]
+
+
+def test_an_edited_token_stands_until_its_successor_does(tmp_path):
+    data = known([written(tmp_path / "edits.jsonl", entry("dynamic", *EDITED))])
+    (lane,) = data["samples"][0]["lanes"]
+    seen = [(t["text"], t["at"], t["until"]) for t in lane["tokens"]]
+    assert seen == [("A", 2, None), ("x", 2, 3), ("y", 3, None), ("c", 4, None), ("∎", 4, None)]
+    assert lane["bars"][1] == {"at": 3, "total": 1, "counts": {"edited": 1}}
+    assert set(data["sources"]) == {"unmasked", "edited"}
+
+
 def test_nothing_from_outside_becomes_markup(two):
     html = timeline(two).html()
     assert HOSTILE not in html and html.count("</script>") == 2
@@ -179,6 +195,18 @@ def test_the_lanes_at_a_moment(page):
     page.click("#back")
     assert page.run("return document.getElementById('now').textContent") == "1 of 5"
     assert page.complaints() == []
+
+
+def test_an_edit_takes_the_place_of_its_token(tmp_path, chromium):
+    file = tmp_path / "timeline.html"
+    file.write_text(timeline([written(tmp_path / "edits.jsonl", entry("dynamic", *EDITED))]).html(), encoding="utf-8")
+    chromium.open(file, "#forwards=2")
+    assert texts(chromium) == ["Ax"] and stats(chromium)[0].startswith("2 tokens, 2 forwards")
+    chromium.click("#on")
+    assert texts(chromium) == ["Ay░░░░"] and stats(chromium)[0].startswith("2 tokens, 3 forwards")
+    chromium.click("#on")
+    assert texts(chromium) == ["Ayc∎"] and stats(chromium)[0].startswith("done: 4 tokens")
+    assert chromium.complaints() == []
 
 
 def test_hovering_tells_a_token_s_story(page):

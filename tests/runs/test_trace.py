@@ -12,6 +12,7 @@ from s2d2cli.runs import store
 from s2d2cli.runs.evaluate import Models, evaluate
 from s2d2cli.runs.remarks import remarks
 from s2d2cli.runs.report import build
+from s2d2cli.runs.trace import told
 from tests.runs import doubles
 from tests.runs.test_evaluate import config_for
 from tests.test_cli import s2d2 as s2d2
@@ -143,6 +144,15 @@ def test_a_torn_line_is_cut_off_by_the_run_that_goes_on(tmp_path):
     file.write_text('{"id": "whole"}\n{"id": "to')
     open_trace(file, config_for(tmp_path / "r"), goes_on=True)
     assert file.read_text() == '{"id": "whole"}\n'
+
+
+def test_a_token_that_was_edited_later_keeps_its_own_text():
+    def token(number: int, source: str) -> dict:
+        return {"position": 7, "token": number, "source": source, "draft_prob": 0.9}
+
+    steps = [{"score": None, "tokens": [token(one, source)]} for one, source in ((65, "unmasked"), (66, "edited"))]
+    found = told(steps, {"kind": "edit_tokens", "threshold": 0.5}, doubles.ByteModel())
+    assert [(t["text"], t["reason"]) for step in found for t in step["tokens"]] == [("A", "confident"), ("B", "edited")]
 
 
 def test_texts_of_tokens_join_to_the_text():
