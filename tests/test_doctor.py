@@ -132,3 +132,14 @@ def test_a_broken_plugin_is_a_problem(s2d2, monkeypatch):
         assert s2d2("doctor") == 1 and "the installed plugin bad = no_such_module_here" in s2d2.out
     finally:
         plugins.load_installed.cache_clear()
+
+
+@pytest.mark.parametrize(("version", "fits"), [("5.3.0", False), ("5.4.0", True), ("5.24.0", True), ("6.0.0", False)])
+def test_a_version_that_cannot_work_is_a_problem(monkeypatch, version, fits):
+    """KVCache is no cache to transformers 5.0 to 5.3."""
+    usual = doctor.importlib.metadata.version
+    monkeypatch.setattr(
+        doctor.importlib.metadata, "version", lambda name: version if name == "transformers" else usual(name)
+    )
+    problems = [finding for finding in doctor.versions() if finding.status == doctor.PROBLEM]
+    assert len(problems) == (not fits) and all(version in finding.said for finding in problems)

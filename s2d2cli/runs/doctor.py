@@ -76,10 +76,9 @@ def versions() -> Iterator[Finding]:
     yield Finding("python", OK, f"{platform.python_version()}, {sys.executable}")
     found = {name: importlib.metadata.version(name) for name in PACKAGES}
     yield Finding("packages", OK, ", ".join(f"{name} {version}" for name, version in found.items()))
-    if found["transformers"].partition(".")[0] != "5":
-        yield Finding(
-            "transformers", PROBLEM, f"{found['transformers']} is not of line 5", "pip install 'transformers>=5,<6'"
-        )
+    if not (5, 4) <= tuple(map(int, found["transformers"].split(".")[:2])) < (6, 0):
+        wanted = "transformers>=5.4,<6"
+        yield Finding("transformers", PROBLEM, f"{found['transformers']} is not {wanted}", f"pip install '{wanted}'")
 
 
 def device() -> Iterator[Finding]:
