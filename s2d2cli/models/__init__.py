@@ -17,6 +17,7 @@ from s2d2cli.errors import CheckpointError, ConfigError
 from s2d2cli.models import llada2, sdar
 from s2d2cli.models.adapter import ModelAdapter, Vocabulary
 from s2d2cli.models.checkpoint import find_folder, load_weights, read_json, weights
+from s2d2cli.models.memory import need_memory
 
 __all__ = ["ModelAdapter", "load_model", "pick_device"]
 
@@ -47,11 +48,13 @@ def load_model(config: RunConfig) -> ModelAdapter:
     if model.family not in FAMILIES:
         raise ConfigError(f"model.family must be one of {', '.join(FAMILIES)}, got {model.family!r}")
     device = pick_device(config.device)
-    folder = find_folder(model.source, model.revision)
+    folder = find_folder(model.source, model.revision, ["config.json"])
     settings = read_json(folder, "config.json", required=True)
     family = FAMILIES[model.family]
     network = build_network(family, settings, device, folder)
     dtype = pick_dtype(config, device)
+    need_memory(model.name, network, dtype, device)
+    folder = find_folder(model.source, model.revision)
     load_weights(network, family.native(weights(folder, dtype, device, family.exact), network), folder)
     LOG.info("%s from %s, %s on %s", model.name, folder, str(dtype).removeprefix("torch."), device)
     torch.set_num_threads(config.threads or (1 if network.num_parameters() < SMALL else ALL_THREADS))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,19 @@ from torch import Tensor, nn
 
 from s2d2cli.errors import CheckpointError
 
-FILES = ["*.json", "*.safetensors", "*.jinja", "merges.txt"]
+WEIGHTS = "*.safetensors"
+FILES = ["*.json", WEIGHTS, "*.jinja", "merges.txt"]
 BESIDE_WEIGHTS = (
     *("config.json", "generation_config.json", "chat_template.jinja"),
     *("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"),
 )
 MIB, WINDOWS = 1 << 20, 16
+LOG = logging.getLogger(__name__)
 
 
-def find_folder(source: str, revision: str | None) -> Path:
-    """The folder of `source`: "package:NAME", an existing folder, or a hub id (downloaded, or from the hub's cache)."""
+def find_folder(source: str, revision: str | None, files: Sequence[str] = FILES) -> Path:
+    """The folder of `source`: "package:NAME", an existing folder, or a hub id (`files` of it downloaded, or from the
+    hub's cache)."""
     if source.startswith("package:"):
         return Path(__file__).resolve().parent.parent / "assets" / source.removeprefix("package:")
     folder = Path(source).expanduser()
@@ -34,17 +38,43 @@ def find_folder(source: str, revision: str | None) -> Path:
         raise CheckpointError(
             f"the model must be a folder or a hub id such as JetLM/SDAR-8B-Chat; no folder {source!r}"
         )
-    return download(source, revision)
+    return download(source, revision, files)
 
 
-def download(repository: str, revision: str | None) -> Path:
+def download(repository: str, revision: str | None, files: Sequence[str]) -> Path:
     """From the hub or its cache. HF_HUB_OFFLINE, HF_TOKEN and HF_HOME mean what they mean to the hub's own tools."""
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(repository, revision=revision, allow_patterns=FILES))
+        if WEIGHTS in files:
+            announce(repository, revision, files)
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=list(files)))
     except (OSError, ValueError) as error:  # every hub error derives from one of these
         raise CheckpointError(f"model {repository!r} {reason(error, revision)}") from error
+
+
+def announce(repository: str, revision: str | None, files: Sequence[str]) -> None:
+    """How much is about to be downloaded; nothing when all is there, or the hub does not tell."""
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.utils import tqdm
+
+    class Silent(tqdm):  # type: ignore[misc]
+        """The hub draws a bar for its look at the files, too."""
+
+        def __init__(self, *words: Any, **settings: Any) -> None:
+            super().__init__(*words, **{**settings, "disable": True})
+
+    if constants.HF_HUB_OFFLINE:
+        return
+    try:
+        found = snapshot_download(
+            repository, revision=revision, allow_patterns=list(files), dry_run=True, tqdm_class=Silent
+        )
+    except (OSError, ValueError):  # the download will say why, or do with what is there
+        return
+    due = sum(file.file_size or 0 for file in found if file.will_download)
+    if due:
+        LOG.warning("downloading %s: %s", repository, f"{due / 1e9:.1f} GB" if due >= 1e9 else f"{due / 1e6:.1f} MB")
 
 
 def reason(error: Exception, revision: str | None) -> str:

@@ -1,16 +1,28 @@
-"""A model that cannot be had from the hub: one sentence that says why and what to do."""
+"""Models from the hub: what is told before a download, and the sentence when one cannot be had or does not fit."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import huggingface_hub
 import pytest
+import torch
 from huggingface_hub import constants, errors
 
-from s2d2cli.config import compose
+from s2d2cli.config import ModelConfig, RunConfig, compose
 from s2d2cli.errors import CheckpointError
+from s2d2cli.models import load_model, memory
 from s2d2cli.models.checkpoint import find_folder
+from tests.conftest import GOLDEN
 
 
 def answered(kind, code):
@@ -59,11 +71,100 @@ def test_a_model_that_is_not_to_be_had(monkeypatch, error, offline, token, sente
 def test_the_revision_that_is_asked_for_is_the_one_that_is_loaded(monkeypatch, tmp_path):
     asked = []
 
-    def download(repository, revision, allow_patterns):
+    def download(repository, revision, dry_run=False, **_):
         asked.append((repository, revision))
-        return str(tmp_path)
+        return [] if dry_run else str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     config = compose(["model=sdar-8b", "model.revision=0123abc"])
     assert find_folder(config.model.source, config.model.revision) == tmp_path
-    assert asked == [("JetLM/SDAR-8B-Chat", "0123abc")]
+    assert set(asked) == {("JetLM/SDAR-8B-Chat", "0123abc")}
+
+
+SHA, CHILD = "0" * 40, "from s2d2cli.models.checkpoint import find_folder; print(find_folder('owner/model', None))"
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Enough of a hub: one repository of two files."""
+
+    files: ClassVar = {"config.json": b"{}", "model.safetensors": bytes(2_500_000), "README.md": bytes(9_000_000)}
+
+    def do_GET(self) -> None:
+        content = self.files.get(self.path.rpartition("/")[2].partition("?")[0])
+        if content is None:
+            tree = [
+                {"type": "file", "path": name, "size": len(held), "oid": "b" * 40} for name, held in self.files.items()
+            ]
+            known = {"id": "owner/model", "modelId": "owner/model", "sha": SHA, "siblings": [], "tags": []}
+            content = json.dumps(tree if "/tree/" in self.path else known).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("X-Repo-Commit", SHA)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(content)
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """The environment of a process that knows no other hub."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        here = f"http://127.0.0.1:{server.server_port}"
+        yield {**os.environ, "HF_ENDPOINT": here, "HF_HOME": str(tmp_path), "NO_PROXY": "*", "HF_HUB_DISABLE_XET": "1"}
+        server.shutdown()
+
+
+def test_the_size_of_a_download_is_told_before_it_starts(hub):
+    """Of the files that will be fetched, on one line; nothing when they are there, or where nothing is fetched."""
+
+    def told(**more: str) -> tuple[list[str], str]:
+        command = [sys.executable, "-c", CHILD]
+        done = subprocess.run(command, env=hub | more, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return [line for line in done.stderr.splitlines() if "ownloading owner" in line], done.stdout
+
+    lines, folder = told()
+    assert lines == ["downloading owner/model: 2.5 MB"]
+    assert sorted(path.name for path in Path(folder.strip()).iterdir()) == ["config.json", "model.safetensors"]
+    assert told() == told(HF_HUB_OFFLINE="1") == ([], folder)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "needed", "advice"), [("float32", 4, ", dtype=bfloat16, or"), ("bfloat16", 2, ", or")]
+)
+def test_a_model_larger_than_the_memory_is_refused_before_its_weights_are_fetched(
+    monkeypatch, tmp_path, dtype, needed, advice
+):
+    config = json.loads((GOLDEN / "llada2" / "checkpoint" / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_experts": 4096, "moe_intermediate_size": 1280}))
+    asked = []
+
+    def download(repository, allow_patterns, **_):
+        asked.append(allow_patterns)
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 1_500_000_000)
+    model = ModelConfig(name="big", source="owner/model", family="llada2")
+    with pytest.raises(CheckpointError) as caught:
+        load_model(RunConfig(model=model, device="cpu", dtype=dtype))
+    size = round(3 * 4096 * 3 * 64 * 1280 * needed / 1e9, 1)
+    assert f"model big need {size} GB of memory in {dtype}, and 1.5 GB are free on cpu; " in str(caught.value)
+    assert advice in str(caught.value) and asked == [["config.json"]]
+
+
+def test_free_memory_is_what_the_system_says():
+    free = memory.free_bytes(torch.device("cpu"))
+    assert free is None or 1e7 < free < 1e15
+
+
+def test_where_the_system_does_not_tell_nothing_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "MEMINFO", tmp_path / "none")
+    assert memory.free_bytes(torch.device("cpu")) is None
+    load_model(RunConfig(model=ModelConfig(name="tiny", source="package:tiny"), device="cpu"))
