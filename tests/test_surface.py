@@ -31,6 +31,7 @@ OPTIONS = {
     "extract": "--defines --kind",
     "score": "--allow-code-execution --json",
     "completion": "--line",
+    "bench": f"{EVERYDAY} --context --json --rows",
     "doctor": "--config-dir --json --plugins --results -C -o",
     "list": "--config-dir --json --plugins -C",
     "reproduce": "--allow-code-execution --json --limit --results -o",
@@ -51,6 +52,7 @@ STRATEGIES = {
     },
     "router": {
         "always": "",
+        "cost_aware": "rows ms",
         "hysteresis": "confidence score cost tau_on tau_off reset_per_block",
         "min_span": "confidence tau_span legacy",
         "never": "",

@@ -23,6 +23,7 @@ from s2d2cli import plugins
 from s2d2cli.cli import (
     again,
     arness,
+    bench,
     compare,
     completion,
     doctor,
@@ -57,6 +58,7 @@ COMMANDS = (
     again.reproduce,
     extract.extract,
     listing.list_,
+    bench.bench,
     doctor.doctor,
     completion.completion,
 )

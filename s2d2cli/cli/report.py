@@ -25,7 +25,8 @@ Axes = Annotated[
         "--x",
         metavar="METRIC,...",
         help="What accuracy is held against: tokens_per_s, tokens_per_forward, speedup, forwards_per_token, "
-        "forwards_per_sample, rows_per_forward, seconds_per_sample, latency_p50_s, latency_p90_s, peak_gib.",
+        "forwards_per_sample, rows_per_forward, ms_per_forward, seconds_per_sample, latency_p50_s, latency_p90_s, "
+        "peak_gib.",
         show_default="tokens_per_s,tokens_per_forward",
     ),
 ]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from s2d2cli.config import DecodeConfig, RunConfig
+from s2d2cli.decode import cost_aware as cost_aware
 from s2d2cli.decode import single as single
 from s2d2cli.decode.drafters import Drafter
 from s2d2cli.decode.estimators import AcceptanceEstimator
@@ -19,6 +20,7 @@ from s2d2cli.decode.unmask import EditTokens, UnmaskRule
 from s2d2cli.decode.verifiers import Verifier
 from s2d2cli.errors import ConfigError, PromptError
 from s2d2cli.models.adapter import ModelAdapter
+from s2d2cli.models.cost_curve import CostCurve
 
 __all__ = ["BatchResult", "Decoder", "Generation", "Request", "StepLog", "build_decoder"]
 
@@ -34,6 +36,7 @@ class Decoder:
     verifier: Verifier
     unmask: UnmaskRule
     seed: int
+    cost_curve: CostCurve | None = None  # what forwards cost here, once somebody has asked
 
     @property
     def denoising_steps(self) -> int:

@@ -73,6 +73,7 @@ class Always(Stateless):
     """Verify each step."""
 
     uses_estimate: ClassVar[bool] = False
+    verifies_all: ClassVar[bool] = True
 
     def decide(self, draft: DraftStep, state: BlockState) -> Tensor:
         return torch.ones_like(state.active_B)

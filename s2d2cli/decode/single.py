@@ -50,8 +50,12 @@ class SingleForward:
         )
 
     def check_run(self, config: RunConfig) -> None:
+        require(
+            getattr(config.router, "verifies_all", False),
+            f"verifier=single needs a router that verifies each step, always or cost_aware, got {config.router.kind}; "
+            f"decoder=s2d2_single has that by itself",
+        )
         for key, value, needed in (
-            ("router", config.router.kind, "always"),
             ("decode.context", config.decode.context, "causal"),
             ("decode.commit", config.decode.commit, "pending"),
             ("decode.denoising_steps", config.decode.denoising_steps, config.decode.block_length),
@@ -111,6 +115,9 @@ class SingleForward:
         possible_BK = (ahead_K <= draft.masked_BL.sum(1)[:, None]) & state.active_B[:, None]
         if self.max_rows is not None:  # a draft costs two rows, and should leave as many for what comes after it
             length_BK = length_BK.clamp(max=1 + (self.max_rows - 2) // 3)
+        wanted_BK = getattr(session.decoder.router, "branch_BK", None)
+        if wanted_BK is not None:
+            length_BK = torch.minimum(length_BK, wanted_BK)
         length_BK = torch.where(possible_BK & (length_BK > 1), length_BK, 0)
         if self.max_rows is None:
             return length_BK

@@ -116,7 +116,7 @@ def reproduce(path: Path, results: Path, limit: int | None, allow_code_execution
     need_same_data(path, record, config.task.prepare(allow_code_execution))
     need_same_weights(folder, record, model_files(config.model.source, config.model.revision))
     config = replace(config, results=str(results), limit=limit or config.limit)
-    outcome = evaluate(config, Models(), allow_code_execution)
+    outcome = evaluate(config, Models(), allow_code_execution, cost_curve=record.get("cost_curve"))
     before, after = folder.rows(), RunFolder(outcome.folder).rows()
     shared = before.keys() & after.keys()
     differing = sorted(name for name in shared if before[name]["token_ids"] != after[name]["token_ids"])

@@ -16,11 +16,13 @@ from typing import Any
 from s2d2cli import plugins
 from s2d2cli.config import RunConfig, record, run_id
 from s2d2cli.decode import Request, StepLog, build_decoder
+from s2d2cli.decode.cost_aware import rows_at_most
 from s2d2cli.effect import without_effect
 from s2d2cli.errors import CheckpointError, TaskDataError
 from s2d2cli.folders import user_folders
 from s2d2cli.models import load_model, pick_device
 from s2d2cli.models.adapter import ModelAdapter
+from s2d2cli.models.cost_curve import CostCurve, measure
 from s2d2cli.runs import store
 from s2d2cli.runs.environment import (
     UNKNOWN,
@@ -130,17 +132,23 @@ def need_same_weights(folder: store.RunFolder, earlier: dict[str, Any], files: d
 
 
 def evaluate(
-    config: RunConfig, models: Models, allow_code_execution: bool = False, trace: Path | None = None
+    config: RunConfig,
+    models: Models,
+    allow_code_execution: bool = False,
+    trace: Path | None = None,
+    cost_curve: dict[str, Any] | None = None,
 ) -> Outcome:
     """Run, or go on with, this configuration. The task refuses what it must before a model loads.
 
     With `trace`, every step of the samples decoded now goes to that file, and the time this takes into their seconds.
+    `cost_curve` is that of another run's record, to decide as it did.
     """
     source = config.task.prepare(allow_code_execution)
     pick_device(config.device)  # a device that is not there leaves no run behind
     folder = store.folder_of(config)
     with folder.locked():
         run = begin(config, folder, source)
+        run.record["cost_curve"] = run.record.get("cost_curve") or cost_curve
         resumed = len(run.attempts) - len(run.todo())
         trace_file = open_trace(trace, config, goes_on=bool(run.rows)) if trace and run.todo() else None
         with recorded(run):
@@ -226,6 +234,7 @@ def decode(run: Run, models: Models, trace: TraceFile | None) -> None:
     decoder.check(model, requests)
     warm_up = f"{requests[0].sample_id} decoded once before the clock started"
     run.note(warm_up=warm_up, first_prompt=prompt_of(model, run.attempts[0].sample), **machine(run, model))
+    decoder.cost_curve = cost_curve_of(run, model, requests)
     watch_memory(model.device)
     decoder.generate(model, requests[:1])
     log = StepLog() if trace else None
@@ -246,6 +255,20 @@ def decode(run: Run, models: Models, trace: TraceFile | None) -> None:
                 session.admit_no_more()
     run.interrupted = bool(run.todo())
     run.record["memory"] = peak_memory(model.device, run.record["memory"])
+
+
+def cost_curve_of(run: Run, model: ModelAdapter, requests: list[Request]) -> CostCurve | None:
+    """What forwards cost, for a router that asks: measured once, before the clock starts, and kept in run.json, so that
+    a run that goes on or is repeated decides by the same numbers."""
+    if not getattr(run.config.router, "needs_curve", False):
+        return None
+    if run.record["cost_curve"] is None:
+        assert run.config.decode.max_new_tokens is not None and run.config.decode.block_length is not None
+        longest = max(len(request.prompt_ids) for request in requests) + run.config.decode.max_new_tokens
+        width = min(run.config.batch_size, len(requests))
+        most_rows = rows_at_most(run.config.decode.block_length)
+        run.note(cost_curve=asdict(measure(model, width, longest, most_rows)))
+    return CostCurve(**run.record["cost_curve"])
 
 
 def in_order(run: Run, model: ModelAdapter) -> list[Prompt]:

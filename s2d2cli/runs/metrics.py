@@ -64,6 +64,10 @@ SPEEDS = (
         False, 1, ("query_rows", "model_forwards"),
     ),
     Metric(
+        "ms_per_forward", "ms/forward", "ms/fwd", "milliseconds of decoding per forward pass of the whole batch, what "
+        "lies between the passes counted", False, 2, ("milliseconds", "model_forwards"),
+    ),
+    Metric(
         "seconds_per_sample", "seconds/sample", "s/sample", "seconds of decoding per sample: a batch's seconds are "
         "shared out among its samples", False, 3, ("seconds", "samples"),
     ),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
+from s2d2cli.runs.baseline import spends_one_forward
 from s2d2cli.runs.described import seed_lines
 from s2d2cli.runs.metrics import SPEEDUP, Metric
 from s2d2cli.runs.report import Report, Table
@@ -21,6 +22,7 @@ def remarks(report: Report) -> list[str]:
             *seed_lines(table.rows),
             *best(table),
             *without_baseline(table),
+            *published_accounting(table),
             *other_code(table),
             *other_software(table),
         ]
@@ -60,6 +62,17 @@ def without_baseline(table: Table) -> Iterator[str]:
         yield (
             f"{table.title.partition(';')[0]} has no baseline, so no speed-up: measure decoder=autoregressive in the "
             f"same way, or name one with --baseline."
+        )
+
+
+def published_accounting(table: Table) -> Iterator[str]:
+    """Rows with the published code's forwards that only write the cache."""
+    separate = ~table.rows["settings"].map(spends_one_forward).astype(bool)
+    if separate.any():
+        names = ", ".join(name(row) for _, row in table.rows[separate].iterrows())
+        yield (
+            f"Counted as the published code spends its forwards, one more for each finished block "
+            f"(decode.commit=separate): {names}."
         )
 
 

@@ -20,7 +20,7 @@ from s2d2cli.runs.pareto import front_share
 from s2d2cli.runs.store import Record, RunFolder
 from s2d2cli.tasks.statistics import by_cluster, percentiles
 
-COLUMNS = ("hits", "total", "tokens", "seconds", "forwards", "query_rows", "model_forwards", "samples")
+COLUMNS = ("hits", "total", "tokens", "seconds", "milliseconds", "forwards", "query_rows", "model_forwards", "samples")
 KEPT = ("problem", "prompt_sha256", "correct", "measures", "tokens", "forwards", "cost")  # the texts are long
 DRAWS = 2000
 ROBUST = 0.95  # the share of draws from which on a point is said to stand on the front
@@ -87,7 +87,7 @@ def counted(row: Mapping[str, Any], measure: str) -> Sequence[float]:
 def costs(row: Mapping[str, Any]) -> Sequence[float]:
     cost = row["cost"]
     seconds, forwards = sum(cost["seconds"].values()), sum(row["forwards"].values())
-    return row["tokens"], seconds, forwards, cost["query_rows"], cost["forwards"], 1.0
+    return row["tokens"], seconds, 1000 * seconds, forwards, cost["query_rows"], cost["forwards"], 1.0
 
 
 def drawn(runs: Sequence[Floats]) -> Floats:

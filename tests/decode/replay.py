@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, fields, replace
 
 import torch
 
@@ -11,7 +12,7 @@ from s2d2cli.decode.estimators import Confidence, Entropy, EntropyThreshold, Lin
 from s2d2cli.decode.rng import SampleStreams
 from s2d2cli.decode.routers import ContextualUCB, Hysteresis, MinSpan, Never, ScoreThreshold
 from s2d2cli.decode.unmask import EntropyBounded, LowConfidenceDynamic, LowConfidenceStatic, Sequential
-from s2d2cli.decode.verifiers import SelfVerifier
+from s2d2cli.decode.verifiers import SelfVerifier, redundant
 from tests.conftest import GOLDEN, make_decoder
 
 CASES = GOLDEN / "sdar"
@@ -112,6 +113,24 @@ def num_new_tokens(case: dict) -> int:
     return len(case["output_ids"]) - len(case["prompt_ids"])
 
 
+@dataclass
+class Saving(SelfVerifier):
+    """No verification of a draft that nothing could reject, although the published code drew a number for it."""
+
+    def verify(self, draft, session, verify_B):
+        session.uniforms.skip(verify_B & redundant(draft, session))
+        return super().verify(draft, session, verify_B)
+
+
+def with_savings(decoder: Decoder) -> Decoder:
+    """The same decoder with all that spends fewer forwards for the same tokens. A bandit is rewarded by forwards, so
+    for it verifications that cannot change anything stay what they are."""
+    settings = {field.name: getattr(decoder.verifier, field.name) for field in fields(SelfVerifier)}
+    learns = isinstance(decoder.router, ContextualUCB)
+    verifier = Saving(**{**settings, "skip_redundant": not learns, "ahead": True})
+    return replace(decoder, verifier=verifier, settings=replace(decoder.settings, commit="pending"))
+
+
 class ReplayUniforms:
     """One row gets its recorded numbers in recorded order, and any other request of it fails; the rest are streams."""
 
@@ -150,6 +169,11 @@ class ReplayUniforms:
         if self.row is not None and wanted_BS[self.row].any():
             uniform_BS[self.row, wanted_BS[self.row]] = self.take("residual", 1)
         return uniform_BS
+
+    def skip(self, rows_B):
+        """The published code drew a number for these rows' only draft, where nothing could be rejected."""
+        if self.row is not None and rows_B[self.row]:
+            self.take("accept", 1)
 
     def exhausted(self) -> bool:
         return next(self.recorded, None) is None

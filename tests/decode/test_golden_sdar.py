@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import copy
+import csv
+import json
 
+import numpy as np
 import pytest
+import torch
 
 from s2d2cli.decode import Generation, Request
 from s2d2cli.decode.rng import SampleStreams
+from s2d2cli.decode.routers import ScoreThreshold
+from s2d2cli.decode.unmask import LowConfidenceDynamic
+from s2d2cli.decode.verifiers import SelfVerifier
 from tests import reference
-from tests.decode.replay import NAMES, ReplayUniforms, case_decoder, load_case
+from tests.conftest import GOLDEN, load_golden, make_decoder
+from tests.decode.replay import NAMES, ReplayUniforms, case_decoder, load_case, with_savings
 
 
 def expected_tokens(case: dict) -> list[int]:
@@ -20,7 +28,7 @@ def expected_tokens(case: dict) -> list[int]:
     return new if found is None else new[: found + 1]
 
 
-def run_case(model, case: dict, commit: str, prompts: list[list[int]], row: int) -> tuple[Generation, bool]:
+def run_case(model, case: dict, decoder, prompts: list[list[int]], row: int) -> tuple[Generation, bool]:
     """Decode `prompts`, of which number `row` is the case's; (its generation, were all its recorded numbers used)."""
     stop = case["args"]["stopping_criteria_idx"] or ()
     model = copy.copy(model)
@@ -29,7 +37,7 @@ def run_case(model, case: dict, commit: str, prompts: list[list[int]], row: int)
     requests = [Request(f"{case['name']}/{number}", prompt) for number, prompt in enumerate(prompts)]
     streams = SampleStreams.empty(0, len(requests), model.device)
     uniforms = ReplayUniforms(case["uniforms"], row, streams)
-    result = case_decoder(case, commit).generate(model, requests, uniforms)
+    result = decoder.generate(model, requests, uniforms)
     return result.generations[row], uniforms.exhausted()
 
 
@@ -84,7 +92,7 @@ REPLAYED = [name for name in NAMES if name != FAULTY]
 @pytest.mark.parametrize("name", REPLAYED)
 def test_golden_alone(golden_model, name, commit):
     case = load_case(name)
-    generation, exhausted = run_case(golden_model, case, commit, [case["prompt_ids"]], 0)
+    generation, exhausted = run_case(golden_model, case, case_decoder(case, commit), [case["prompt_ids"]], 0)
     check(case, generation)
     forwards = sum(generation.forwards.values())
     check_order(case, generation)
@@ -103,11 +111,71 @@ def test_golden_in_a_ragged_batch(golden_model, name, commit):
     case = load_case(name)
     prompt = case["prompt_ids"]
     neighbours = [prompt[:1] * 3 + prompt, prompt, prompt[::-1][: max(1, len(prompt) - 2)]]
-    generation, _ = run_case(golden_model, case, commit, neighbours, 1)
+    generation, _ = run_case(golden_model, case, case_decoder(case, commit), neighbours, 1)
     check(case, generation)
     check_order(case, generation)
     if commit == "separate":
         assert sum(generation.forwards.values()) == case["total_forward_steps"]
+
+
+SAVED = GOLDEN / "forwards_saved.csv"
+
+
+@pytest.mark.parametrize("name", REPLAYED)
+def test_golden_with_every_saving(golden_model, name):
+    """The same tokens from fewer forwards: none to commit, none that cannot reject, the next block ahead. How many were
+    saved is listed in forwards_saved.csv, which `python -m tests.decode.test_golden_sdar` writes anew."""
+    case = load_case(name)
+    generation, exhausted = with_every_saving(golden_model, case)
+    check(case, generation)
+    check_order(case, generation)
+    assert exhausted
+    with SAVED.open() as file:
+        listed = {row["case"]: row for row in csv.DictReader(file)}
+    assert listed[name] == saved_row(case, generation)
+
+
+def with_every_saving(model, case: dict) -> tuple[Generation, bool]:
+    return run_case(model, case, with_savings(case_decoder(case, "pending")), [case["prompt_ids"]], 0)
+
+
+def saved_row(case: dict, generation: Generation) -> dict[str, str]:
+    published, ours = case["total_forward_steps"], sum(generation.forwards.values())
+    return {"case": case["name"], "published": str(published), "ours": str(ours), "saved": str(published - ours)}
+
+
+class Stream(ReplayUniforms):
+    """The numbers of forward_counts.json: those of a numpy generator in the order of the requests."""
+
+    def __init__(self, seed: int, others: SampleStreams) -> None:
+        super().__init__([], 0, others)
+        self.generator = np.random.RandomState(seed)
+
+    def take(self, kind: str, count: int) -> torch.Tensor:
+        return torch.tensor(self.generator.random_sample(count).astype(np.float32), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("cost", "length", "published", "most"), [(1.0, 4, 1018, 0.75), (0.0, 16, 744, 0.90)])
+def test_golden_counts_of_forwards(golden_model, cost, length, published, most):
+    """The published runs of forward_counts.json token for token, with all savings in so many forwards at most."""
+    plain = make_decoder(
+        router=ScoreThreshold(cost=cost, tau_score=0.0),
+        unmask=LowConfidenceDynamic(0.85),
+        verifier=SelfVerifier("published", skip_redundant=False),
+        **dict(context="causal", commit="separate", block_length=length, max_new_tokens=1036 // 4),
+    )
+    model = copy.copy(golden_model)
+    model.never_offered = []
+    found = []
+    for decoder in (plain, with_savings(plain)):
+        uniforms = [Stream(k, SampleStreams.empty(0, 1, model.device)) for k in range(4)]
+        prompts = json.loads((GOLDEN / "forward_counts.json").read_text())["prompts"]
+        runs = [decoder.generate(model, [Request("x", p)], u) for p, u in zip(prompts, uniforms, strict=True)]
+        tokens = [run.generations[0].token_ids for run in runs]
+        found.append((tokens, sum(sum(run.forwards.values()) for run in runs)))
+    (theirs, spent), (ours, needed) = found
+    assert ours == theirs and spent == published
+    assert needed <= most * published
 
 
 @pytest.mark.parametrize("name", [FAULTY, "gen_entropy_L8"])
@@ -128,3 +196,17 @@ def test_golden_entropy_bounded_by_the_right_rule(golden_model, name):
 
 def test_all_golden_cases_are_here():
     assert len(NAMES) == 49
+
+
+def list_savings() -> None:
+    """Write forwards_saved.csv."""
+    model = load_golden("sdar")
+    with SAVED.open("w", newline="") as file:
+        out = csv.DictWriter(file, ["case", "published", "ours", "saved"], lineterminator="\n")
+        out.writeheader()
+        for case in map(load_case, REPLAYED):
+            out.writerow(saved_row(case, with_every_saving(model, case)[0]))
+
+
+if __name__ == "__main__":
+    list_savings()

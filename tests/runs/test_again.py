@@ -148,6 +148,29 @@ def test_a_run_is_reproduced_from_its_record_alone(tmp_path, s2d2):  # noqa: F81
     assert s2d2("reproduce", str(folder), "-o", str(tmp_path / "third")) == 2 and "other weights" in s2d2.err
 
 
+def test_a_router_that_weighs_costs_decides_by_the_recorded_curve(tmp_path, monkeypatch):
+    """Measured once before the clock starts and kept in run.json; going on and repeating measure nothing anew."""
+    words = [*REAL, "router=cost_aware", "verifier.form=sliding", "decode.temperature=1"]
+    config = compose(words, {"results": str(tmp_path)})
+    folder = evaluate(config, Models()).folder
+    record = json.loads((folder / "run.json").read_text())
+    curve, before = record["cost_curve"], (folder / "samples.jsonl").read_text().splitlines()
+    assert curve["width"] == 3 and curve["rows"][0] == 1 and min(map(min, curve["ms"])) > 0
+    assert (run(tmp_path, *REAL) / "run.json").read_text().count('"cost_curve": null') == 1  # nobody asks
+
+    def refuse(*_):
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr("s2d2cli.runs.evaluate.measure", refuse)
+    monkeypatch.setattr("s2d2cli.decode.cost_aware.measure", refuse)
+    (folder / "samples.jsonl").write_text("\n".join(before[:4]) + "\n")
+    evaluate(config, Models())
+    again_ids = {row["id"]: row["token_ids"] for row in store.RunFolder(folder).rows().values()}
+    assert again_ids == {row["id"]: row["token_ids"] for row in map(json.loads, before)}
+    made = again.reproduce(folder, tmp_path / "again", None, allow_code_execution=False)
+    assert made.same and made.outcome.record["cost_curve"] == curve
+
+
 def test_answers_do_not_depend_on_the_batch(tmp_path):
     """lm-eval#1090, transformers#28385, and the like: batch 1, 8 and 32 give the same answers in float32."""
     words = ["limit=40", "decode.block_length=8", "decode.max_new_tokens=64", "decode.temperature=0.7"]

@@ -83,11 +83,12 @@ def test_every_metric_has_its_direction(tmp_path):
     rows = only(tmp_path)
     for metric in SPEEDS:
         assert rows.loc["s2d2 always", f"front_{metric.key}"], metric.key
-        if metric.key not in ("rows_per_forward", "peak_gib"):  # those are equal
+        if metric.key not in ("rows_per_forward", "ms_per_forward", "peak_gib"):  # those are equal
             assert not rows.loc["autoregressive", f"front_{metric.key}"], metric.key
             assert rows[f"share_{metric.key}"].to_dict() == {"autoregressive": 0, "s2d2 always": 1}, metric.key
     s2d2 = rows.loc["s2d2 always"]
     assert s2d2["rows_per_forward"] == 4 and s2d2["peak_gib"] == 1 and s2d2["latency_p50_s"] == pytest.approx(3.95)
+    assert s2d2["ms_per_forward"] == pytest.approx(1000 * s2d2["seconds"] / s2d2["forwards"])
     assert s2d2["forwards_per_token"] == pytest.approx(1 / s2d2["tokens_per_forward"])
     assert s2d2["forwards_per_sample"] == pytest.approx(s2d2["forwards"] / s2d2["n"])
     assert s2d2["tokens_per_s"] == pytest.approx(s2d2["tokens"] / s2d2["seconds"])
@@ -140,6 +141,8 @@ def test_the_baseline_is_the_honest_one(tmp_path):
     sampled(tmp_path, rights(0.8), 1.0, 10, DYNAMIC)
     rows = only(tmp_path)
     assert set(rows["baseline"]) == {str(honest.path)} and rows.loc["dynamic", "speedup"] == pytest.approx(2)
+    (label,) = [line for line in remarks(reported(tmp_path)) if "published code" in line]
+    assert label.endswith("(decode.commit=separate): autoregressive block=1 commit=separate.")
 
 
 @pytest.mark.parametrize("wanted", ["dynamic", "threshold=0.5", "run id"])
