@@ -25,8 +25,11 @@ DECODERS = {
 SPECULATIVE = {
     "s2d2": ["decoder=s2d2"],
     "s2d2 ahead": ["decoder=s2d2", "verifier.ahead=true"],
+    "s2d2 sliding": ["decoder=s2d2", "verifier.form=sliding"],
+    "s2d2 cost_aware": ["decoder=s2d2", "verifier.form=sliding", "router=cost_aware"],
     "s2d2_single aligned": ["decoder=s2d2_single"],
     "s2d2_single sliding": ["decoder=s2d2_single", "verifier.form=sliding"],
+    "s2d2_adaptive": ["decoder=s2d2_adaptive"],
 }
 LENGTHS = (4, 8, 16)
 

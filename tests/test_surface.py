@@ -89,6 +89,7 @@ PRESETS = {
     "dynamic": "unmask=low_confidence_dynamic router=never",
     "editing": "unmask=edit_tokens router=never",
     "s2d2": "unmask=low_confidence_dynamic router=always context=causal",
+    "s2d2_adaptive": "unmask=low_confidence_dynamic router=cost_aware verifier=single form=sliding context=causal",
     "s2d2_single": "unmask=low_confidence_dynamic router=always verifier=single context=causal",
     "sequential": "unmask=sequential router=never",
     "static": "unmask=low_confidence_static router=never",
@@ -139,5 +140,5 @@ def chosen_by(file: Path) -> set[str]:
     preset = yaml.safe_load(file.read_text(encoding="utf-8"))
     assert preset.pop("decoder") == file.stem
     groups = {key.removeprefix("override /"): name for one in preset.pop("defaults") for key, name in one.items()}
-    values = groups | preset.pop("decode", {}) | preset
+    values = groups | {key: value for settings in preset.values() for key, value in settings.items()}
     return {f"{key}={value}" for key, value in values.items()}
