@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import weakref
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from safetensors.torch import load_file, save_file
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
 
 from s2d2cli.errors import CheckpointError
+from s2d2cli.models import llada2
+from s2d2cli.models.checkpoint import load_weights, read_json, weights
 from tests.conftest import GOLDEN
 from tests.models.test_loading import edit, full_forward, load
 
@@ -103,6 +106,23 @@ def test_shards_that_cut_layers_and_experts_apart_load_alike(folder):
     (folder / names[1]).unlink()
     with pytest.raises(CheckpointError, match=r"weights are missing.*model-00002-of-00003\.safetensors"):
         load(folder, family="llada2")
+
+
+def test_nothing_is_held_twice_while_it_is_read(folder):
+    """An expert's matrix is let go once it lies in its stack: a checkpoint of 32 GB needs little more than 32 GB."""
+    network = llada2.build_network(read_json(folder, "config.json"), torch.device("cpu"))
+    seen, most = [], 0
+
+    def watched():
+        nonlocal most
+        for name, tensor in weights(folder, torch.float32, torch.device("cpu")):
+            if ".mlp.experts." in name:
+                seen.append(weakref.ref(tensor))
+                most = max(most, sum(ref() is not None for ref in seen))
+            yield name, tensor
+
+    load_weights(network, llada2.native(watched(), network), folder)
+    assert len(seen) == 3 * 8 * 3 and most <= 2
 
 
 def without(tensors, name):
