@@ -1,7 +1,8 @@
-"""Shared fixtures: the small golden checkpoint, loaded through the real loader."""
+"""Shared fixtures: the small golden checkpoints, loaded through the real loader."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from s2d2cli.decode.estimators import Entropy
 from s2d2cli.decode.routers import Always, Never
 from s2d2cli.decode.unmask import LowConfidenceDynamic
 from s2d2cli.decode.verifiers import SelfVerifier
-from s2d2cli.models import load_model
+from s2d2cli.models import FAMILIES, load_model
 from s2d2cli.models.adapter import ModelAdapter
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -34,6 +35,7 @@ def forget_plugins():
         tree.update(before)
 
 
+@cache
 def load_golden(family: str) -> ModelAdapter:
     source = str(GOLDEN / family / "checkpoint")
     return load_model(RunConfig(model=ModelConfig(name=f"golden-{family}", source=source, family=family), device="cpu"))
@@ -41,12 +43,19 @@ def load_golden(family: str) -> ModelAdapter:
 
 @pytest.fixture(scope="session")
 def golden_model() -> ModelAdapter:
+    """For what does not depend on the family."""
     return load_golden("sdar")
 
 
 @pytest.fixture(scope="session")
 def llada2_model() -> ModelAdapter:
     return load_golden("llada2")
+
+
+@pytest.fixture(scope="session", params=FAMILIES)
+def family_model(request) -> ModelAdapter:
+    """For what must hold for every family: its golden checkpoint."""
+    return load_golden(request.param)
 
 
 def make_decoder(router=None, unmask=None, verifier=None, estimator=None, **settings) -> Decoder:

@@ -1,24 +1,24 @@
 """The slow, obvious decoders that the fast ones must equal: one row, no cache, the whole sequence every time.
 
 They use transformers' network directly (`network(input_ids, attention_mask=additive)`), not our adapter or plans.
+In each of them the logits at a position score the token there, also for networks that score the next one.
 """
 
 from __future__ import annotations
 
 import torch
-from transformers import Qwen3ForCausalLM
 
 from s2d2cli.decode.unmask import EditTokens
 from s2d2cli.models.adapter import ModelAdapter
 
 
-def logits_of(network: Qwen3ForCausalLM, tokens: list[int], visible_QT: torch.Tensor, mask_id: int) -> torch.Tensor:
-    """(Q, V) logits of one uncached forward; the mask token is never on offer."""
+def logits_of(model: ModelAdapter, tokens: list[int], visible_QT: torch.Tensor) -> torch.Tensor:
+    """(Q, V) logits of the token at each position, of one uncached forward; the mask token is never on offer."""
     bias = torch.zeros(visible_QT.shape).masked_fill(~visible_QT, torch.finfo(torch.float32).min)
     with torch.inference_mode():
-        out = network(torch.tensor([tokens]), attention_mask=bias[None, None], use_cache=False)
-    logits = out.logits[0].clone()
-    logits[:, mask_id] = -torch.inf
+        out = model.network(torch.tensor([tokens]), attention_mask=bias[None, None], use_cache=False)
+    logits = out.logits[0].roll(model.shift, 0)  # the first row of a shifted network means nothing, nobody reads it
+    logits[:, model.mask_id] = -torch.inf
     return logits
 
 
@@ -28,10 +28,11 @@ def block_causal(length: int, block_length: int) -> torch.Tensor:
 
 
 def next_token_logits(model: ModelAdapter, prefix: list[int]) -> torch.Tensor:
-    """(V,) logits of block length one: a mask behind the prefix, everything causal."""
+    """(V,) logits of block length one: a mask behind the prefix, everything causal. Plain autoregressive decoding where
+    the network scores the next token: the mask is then seen by nobody."""
     tokens = [*prefix, model.mask_id]
     visible = torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril()
-    return logits_of(model.network, tokens, visible, model.mask_id)[-1]
+    return logits_of(model, tokens, visible)[-1]
 
 
 def autoregressive(model: ModelAdapter, prompt: list[int], max_new_tokens: int) -> list[int]:
@@ -54,7 +55,7 @@ def diffuse(
         tokens += [mask] * (start + block_length - len(tokens))
         step = 0
         while not finished(tokens, len(prompt), end, model):
-            logits = logits_of(model.network, tokens, block_causal(len(tokens), block_length), mask)
+            logits = logits_of(model, tokens, block_causal(len(tokens), block_length))
             reveal(tokens, start, logits, block_length // steps + (step < block_length % steps), threshold, mask)
             step, made = step + 1, made + 1
             if mask not in tokens:
@@ -96,7 +97,7 @@ def edit_tokens(
         tokens += [mask] * (start + block_length - len(tokens))
         while mask in tokens or (post_steps < rule.max_post_steps and not quiet):
             post_steps += mask not in tokens
-            logits = logits_of(model.network, tokens, block_causal(len(tokens), block_length), mask)
+            logits = logits_of(model, tokens, block_causal(len(tokens), block_length))
             probs, best = (values.tolist() for values in logits.softmax(-1).max(-1))
             decided = [p for p in range(max(start, len(prompt)), len(tokens)) if tokens[p] != mask]
             changed = [p for p in decided if probs[p] > rule.edit_threshold and best[p] != tokens[p]]
@@ -119,7 +120,7 @@ def entropy_bounded(
         start = len(tokens) // block_length * block_length
         tokens += [model.mask_id] * (start + block_length - len(tokens))
         while model.mask_id in tokens:
-            logits = logits_of(model.network, tokens, block_causal(len(tokens), block_length), model.mask_id)
+            logits = logits_of(model, tokens, block_causal(len(tokens), block_length))
             chosen = bounded(tokens, logits, gamma, whole_sum, model.mask_id)
             steps.append(chosen)
             for position in chosen:

@@ -68,7 +68,7 @@ STRATEGIES = {
         "renyi2": "",
     },
     "verifier": {
-        "self": """acceptance published_temperature skip_redundant ahead form spans resample residual_temperature
+        "self": """acceptance published_temperature skip_redundant ahead bonus form spans resample residual_temperature
         tempering ratio_threshold ratio_spans keep_confident""",
         "single": "form max_rows",
     },

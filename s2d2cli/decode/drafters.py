@@ -36,8 +36,14 @@ class CarriedDrafter:
         self.carried_BL = torch.zeros_like(session.state.masked_BL)
 
     def draft(self, session: Session) -> DraftStep:
-        carried_BL = self.carried_BL & session.state.active_B[:, None]
+        carried_BL = self.carried_BL & session.state.masked_BL
         return self.proposal(session, self.carried_logits(session), carried_BL)
+
+    @property
+    def carried_end_B(self) -> Tensor:
+        """How far the carried draft reaches in its block."""
+        place_L = torch.arange(1, self.carried_BL.shape[1] + 1, device=self.carried_BL.device)
+        return (self.carried_BL * place_L).amax(1)
 
     def carried_logits(self, session: Session) -> Tensor:
         if self.logits_BLV is None:
@@ -73,7 +79,7 @@ class SelfDrafter(CarriedDrafter):
         state = session.state
         carried_B = self.carried_BL.any(1)
         rows_B = state.active_B & ~carried_B
-        state.window_B = torch.where(carried_B, self.carried_BL.sum(1), session.window_B(state.start_B))
+        state.window_B = torch.where(carried_B, self.carried_end_B, session.window_B(state.start_B))
         found = session.layout.draft(state, rows_B)
         if found is None:
             return super().draft(session)

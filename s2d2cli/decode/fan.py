@@ -14,7 +14,8 @@ masks for every k, which sees exactly the tokens left of p + k, and the verdict 
     branch 1    x     x  . |          |             |   x  x  x   |      verifier is about to decide; only the masks
     branch 2    x     x  x |          |             |             |  x  x  x        behind it are the next draft
 
-The data rows are causal and stay in the cache; all masks go to scratch slots.
+The data rows are causal and stay in the cache; all masks go to scratch slots. A right-shifted model needs no Vi: it
+scores p + i by the data row in front of it.
 
 Axes: B rows, L window positions, K branches (as many as L), J masks of a branch, N masks of all branches, packed.
 """
@@ -33,7 +34,7 @@ from s2d2cli.models.plan import ForwardPlan, Kind, rows_between
 
 @dataclass
 class Fan:
-    """The forward as a plan that reads the verify masks, and where the masks of each branch stand in it."""
+    """The forward as a plan that reads the verifier at each draft and behind them, and where each branch stands."""
 
     plan: ForwardPlan
     num_drafts_B: Tensor
@@ -54,7 +55,7 @@ class Fan:
 def lay_out(layout: Layout, state: BlockState, draft: DraftStep, length_BK: Tensor) -> Fan:
     """The forward of one step. `length_BK` says how many masks each branch has."""
     start_B, num_B = state.start_B, draft.masked_BL.sum(1)
-    low_B = state.encoded_B
+    low_B = layout.low_B(state, start_B)
     high_B = torch.where(state.active_B, start_B + num_B, low_B)
     num_drafts, longest, packed, width, extent = host_ints(
         num_B.max(), length_BK.max(), length_BK.sum(1).max(), (high_B - low_B).max(), high_B.max()
@@ -62,29 +63,31 @@ def lay_out(layout: Layout, state: BlockState, draft: DraftStep, length_BK: Tens
     filled_BL = torch.where(draft.masked_BL, draft.tokens_BL, state.tokens_BL)
     filled_BT = state.canvas_BT.scatter(1, state.positions_BL, filled_BL)
     data_BQ, data_real_BQ = rows_between(low_B, high_B, width)
-    masks_BV, masks_real_BV = rows_between(start_B, start_B + num_B + 1, num_drafts + 1)
+    num_verify = 0 if layout.shift else num_drafts + 1
+    masks_BV, masks_real_BV = rows_between(start_B, start_B + num_B + 1, num_verify)
     masks_real_BV &= state.active_B[:, None]
     branch_BN, ahead_BN, fan_real_BN, place_BKJ = pack(length_BK, longest, packed)
     fan_BN = start_B[:, None] + branch_BN + ahead_BN
     positions_BQ = torch.cat([data_BQ, masks_BV, fan_BN], 1)
     real_BQ = torch.cat([data_real_BQ, masks_real_BV, fan_real_BN], 1)
     horizon_BQ = torch.cat([data_BQ + 1, masks_BV, start_B[:, None] + branch_BN], 1)
-    num_masks = num_drafts + 1 + packed
+    num_masks = num_verify + packed
     scratch_BM = torch.arange(1, num_masks + 1, device=low_B.device).expand(len(low_B), -1)
     slots_BQ = torch.cat([layout.scratch + data_BQ, scratch_BM], 1)
     visible_BQT = layout.visible(slots_BQ, horizon_BQ, real_BQ, extent)
     together_BNN = (branch_BN[:, :, None] == branch_BN[:, None]) & fan_real_BN[:, :, None] & fan_real_BN[:, None]
-    visible_BQT[:, width + num_drafts + 1 :, num_drafts + 2 : num_masks + 1] |= together_BNN
+    visible_BQT[:, width + num_verify :, num_verify + 1 : num_masks + 1] |= together_BNN
     masks_BM = torch.full_like(scratch_BM, state.mask_id)
+    first_B = start_B - low_B if layout.shift else torch.full_like(low_B, width)
     plan = ForwardPlan(
         Kind.VERIFY,
         torch.cat([take(filled_BT, data_BQ), masks_BM], 1),
         positions_BQ,
         torch.where(real_BQ, slots_BQ, PADDING_SLOT),
         visible_BQT,
-        (width + torch.arange(num_drafts + 1, device=low_B.device)).expand(len(low_B), -1),
+        (first_B[:, None] + torch.arange(num_drafts + 1, device=low_B.device)).clamp(max=positions_BQ.shape[1]),
     )
-    return Fan(plan, num_B, length_BK, width + num_drafts + 1 + place_BKJ)
+    return Fan(plan, num_B, length_BK, width + num_verify + place_BKJ)
 
 
 def pack(length_BK: Tensor, longest: int, packed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -18,6 +18,9 @@ also the decided prefix of the block, unless a rule may still edit it. Settled b
 the next draft carries them as data rows in front, so no forward exists only to write the cache.
 `decode.commit=separate` brings the published forwards back: the prompt, then one commit per finished block.
 
+A right-shifted model (`shift` 1) scores a token by the row left of it. Its forwards begin one row left of the first
+position they read; where that row is encoded already it is encoded once more, to the same entries.
+
 Axes: B rows, L block positions, S window positions, Q query tokens, R wanted rows, T cache slots.
 """
 
@@ -38,9 +41,12 @@ EXTENT_STEP = 32  # the visible part of the cache grows in steps, so that shapes
 
 @dataclass(frozen=True)
 class VerifyPlan:
-    """A verification, and where the next block's masks stand in it for the rows that carry them."""
+    """A verification, the window's length in it, how far its data rows reach, and where the next block's masks stand
+    for the rows that carry them."""
 
     plan: ForwardPlan
+    num_window: int  # the first logits read are the window's; a bonus is read behind it
+    data_end_B: Tensor
     next_B: Tensor  # how many masks of the next block each row carries
     next_BN: Tensor  # where they stand
 
@@ -54,11 +60,16 @@ class Layout:
     scratch: int  # slots in front of position 0
     positions: int  # slots from position 0 on
     edits: bool  # a decided token may change until its block is finished
+    shift: int  # the model's; see models/adapter.py
 
     @property
     def prefix_final(self) -> bool:
         """Whether the decided prefix of a block has final keys and values."""
         return self.pending and self.context == "causal" and not self.edits
+
+    def low_B(self, state: BlockState, first_B: Tensor) -> Tensor:
+        """Where a forward must begin that reads from `first` on."""
+        return torch.minimum(state.encoded_B, first_B - self.shift).clamp(min=0)
 
     def settled_B(self, state: BlockState) -> Tensor:
         """First position whose keys and values are not final yet."""
@@ -83,7 +94,7 @@ class Layout:
         Reads the masks alone, and for edits the decided tokens too: also returns their places in the block, (B, R),
         rows with fewer filled up with others.
         """
-        low_B = state.encoded_B
+        low_B = self.low_B(state, state.start_B if self.edits else state.first_masked_B)
         high_B = torch.where(rows_B, state.block_end_B, low_B)
         wanted_BL = (state.generated_BL if self.edits else state.masked_BL) & rows_B[:, None]
         width, extent, num_read = host_ints((high_B - low_B).max(), high_B.max(), wanted_BL.sum(1).max())
@@ -118,21 +129,25 @@ class Layout:
             M2         x     x  . |  .  x  .
             M3         x     x  x |  .  .  x
 
+        A right-shifted model needs no masks: the causal row d1 scores d2. Then d3 is a row too, and the position behind
+        the window is read besides.
+
         `next_B` adds so many masks of the next block, which see all of this one as drafted (d3 is a row then): should
         the whole block be accepted, they are the next draft.
         """
         length_B = window_length(checked_BL)
         first_B = state.start_B + checked_BL.long().argmax(1)
-        low_B, end_B = state.encoded_B, state.block_end_B
+        low_B, end_B = self.low_B(state, first_B), state.block_end_B
         next_B = torch.where((first_B + length_B == end_B) & (length_B > 0) & (end_B < state.end_B), next_B, 0)
-        ahead_B = next_B > 0
-        high_B = torch.maximum(first_B + length_B - 1 + ahead_B.long(), low_B)
+        whole_B = (next_B > 0) | bool(self.shift)  # the window's last token is a row
+        high_B = torch.maximum(first_B + length_B - 1 + whole_B.long(), low_B)
         high_B = torch.where(length_B > 0, high_B, low_B)
-        num_masks, width, extent, num_ahead = host_ints(
+        num_window, width, extent, num_ahead = host_ints(
             length_B.max(), (high_B - low_B).max(), high_B.max(), next_B.max()
         )
-        if num_masks == 0:
+        if num_window == 0:
             return None
+        num_masks = 0 if self.shift else num_window
         data_BQ, data_real_BQ = rows_between(low_B, high_B, width)
         masks_BS, masks_real_BS = rows_between(first_B, first_B + length_B, num_masks)
         next_BN, next_real_BN = rows_between(end_B, end_B + next_B, num_ahead)
@@ -147,15 +162,16 @@ class Layout:
         together_BNN = next_real_BN[:, :, None] & next_real_BN[:, None]  # the masks of a block see each other
         visible_BQT[:, width + num_masks :, 1 + num_masks : 1 + num_masks + num_ahead] |= together_BNN
         rows_M = (width + torch.arange(num_masks + num_ahead, device=low_B.device)).expand_as(masks_BM)
+        behind_BS = (first_B - low_B)[:, None] + torch.arange(num_window + 1, device=low_B.device)
         plan = ForwardPlan(
             Kind.VERIFY,
             torch.cat([take(filled_BT, data_BQ), torch.full_like(masks_BM, state.mask_id)], 1),
             torch.cat([data_BQ, masks_BM], 1),
             torch.where(real_BQ, slots_BQ, PADDING_SLOT),
             visible_BQT,
-            rows_M[:, :num_masks],
+            behind_BS.clamp(max=width) if self.shift else rows_M[:, :num_masks],
         )
-        return VerifyPlan(plan, next_B, rows_M[:, num_masks:])
+        return VerifyPlan(plan, num_window, high_B, next_B, rows_M[:, num_masks:])
 
     def _assemble(
         self, kind: Kind, state: BlockState, rows: tuple[Tensor, Tensor], read_BR: Tensor, extent: int

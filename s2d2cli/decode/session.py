@@ -56,12 +56,13 @@ class Session:
         assert settings.block_length is not None and settings.max_new_tokens is not None
         longest = max(len(request.prompt_ids) for request in requests) + settings.max_new_tokens
         length = decoder.verifier.positions(settings.block_length)
-        num_positions = (-(-longest // length) + 1) * length  # one spare block for rows that are done
+        # rows that are done have moved on by up to a block, and look at the next one and the position behind it
+        num_positions = (-(-longest // length) + 2) * length
         self.state = idle_state(len(self.live), num_positions, length, model)
         self.state.grid = decoder.verifier.grid(settings.block_length)
         scratch = decoder.verifier.scratch(length)
-        edits = decoder.editor is not None
-        self.layout = Layout(settings.context, settings.commit == "pending", scratch, num_positions, edits)
+        pending, edits = settings.commit == "pending", decoder.editor is not None
+        self.layout = Layout(settings.context, pending, scratch, num_positions, edits, model.shift)
         self.cache = model.new_cache(len(self.live), num_positions, self.layout.scratch)
         self.sampler = Sampler(settings.temperature, settings.top_k, settings.top_p)
         self.uniforms = uniforms or SampleStreams.empty(decoder.seed, len(self.live), model.device)
@@ -86,9 +87,9 @@ class Session:
         owed_B = quota_B(decoder.unmask, state, draft, decoder.denoising_steps)
         commit = reveal(decoder.unmask, draft, verdict.commit, owed_B)
         self.observer.observe(self, draft, verdict, commit)
-        state.write(commit)
+        decided_B = state.write(commit, verdict.bonus)
         decoder.drafter.advance(verdict)
-        decoder.router.observe(verdict, (commit.mask_BL & ~draft.edits_BL).sum(1), state)
+        decoder.router.observe(verdict, decided_B, state)
         state.verified_B += verdict.verified_B
         self.finish_blocks()
         self.turn_over(broken_B=(draft.confidence_BL.isnan() & draft.masked_BL).any(1))
@@ -231,11 +232,13 @@ class Session:
         return generations([self.requests[self.live[row]] for row in rows], state, self.model.stop_ids)
 
     def stop_position_B(self) -> Tensor:
-        """Absolute position of the block's first generated stop token; far away when there is none."""
+        """Absolute position of the first generated stop token in the block or right behind it; far away when there is
+        none."""
         state = self.state
-        stop_BL = torch.isin(state.tokens_BL, self.stop_S) & (state.positions_BL >= state.prompt_len_B[:, None])
-        first_B = leading_count(~stop_BL)
-        return torch.where(first_B < state.block_length, state.start_B + first_B, state.canvas_BT.shape[1])
+        positions_BX = state.start_B[:, None] + torch.arange(state.block_length + 1, device=state.start_B.device)
+        tokens_BX = state.canvas_BT.gather(1, positions_BX)
+        stop_BX = torch.isin(tokens_BX, self.stop_S) & (positions_BX >= state.prompt_len_B[:, None])
+        return torch.where(stop_BX.any(1), state.start_B + leading_count(~stop_BX), state.canvas_BT.shape[1])
 
 
 def idle_state(rows: int, num_positions: int, length: int, model: ModelAdapter) -> BlockState:
@@ -260,6 +263,7 @@ def idle_state(rows: int, num_positions: int, length: int, model: ModelAdapter) 
         verified_B=zeros_B.clone(),
         window_B=torch.full_like(zeros_B, length),
         block_length=length,
+        sub_block=length,
         grid=length,
         mask_id=model.mask_id,
     )

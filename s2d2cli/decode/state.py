@@ -31,7 +31,7 @@ class Source(IntEnum):
     RESAMPLED = 4  # drafted, rejected and replaced by the verifier
     THRESHOLD = 5  # drafted and kept for its ratio q/p, behind a rejection (verifier.ratio_threshold)
     HIGH_CONFIDENCE = 6  # drafted and kept for its confidence in a verified step (verifier.keep_confident)
-    BONUS = 7  # the verifier's own, behind a draft that was accepted whole
+    BONUS = 7  # the model's own next token: behind a draft that was accepted whole, or behind a committed block
     EDITED = 8  # drafted in place of a token that had been decided already (unmask=edit_tokens)
 
 
@@ -59,6 +59,15 @@ class Commit:
 
 
 @dataclass(slots=True)
+class Bonus:
+    """A token for one position of each row where `mask_B` holds: inside the block, or the one behind it."""
+
+    positions_B: Tensor
+    tokens_B: Tensor
+    mask_B: Tensor
+
+
+@dataclass(slots=True)
 class BlockState:
     """The canvas and each row's place in it. All per-row numbers are absolute positions unless they say otherwise."""
 
@@ -79,6 +88,7 @@ class BlockState:
     verified_B: Tensor  # steps that were verified
     window_B: Tensor  # so many positions are looked at together: block_length, or fewer where windows slide
     block_length: int  # the most positions that are looked at together
+    sub_block: int  # of these so many are decided before the next ones are looked for
     grid: int  # where blocks may begin: at multiples of this, block_length or 1
     mask_id: int
 
@@ -95,10 +105,16 @@ class BlockState:
         return self.canvas_BT.gather(1, self.positions_BL)
 
     @property
+    def sub_block_BL(self) -> Tensor:
+        """The block's part that holds its first mask."""
+        part_L = torch.arange(self.block_length, device=self.start_B.device) // self.sub_block
+        return part_L == ((self.first_masked_B - self.start_B) // self.sub_block)[:, None]
+
+    @property
     def masked_BL(self) -> Tensor:
-        """Undecided positions of rows that are still at work."""
+        """Undecided positions of the sub-block, in rows that are still at work."""
         inside_BL = (self.positions_BL < self.block_end_B[:, None]) & self.active_B[:, None]
-        return (self.tokens_BL == self.mask_id) & inside_BL
+        return (self.tokens_BL == self.mask_id) & self.sub_block_BL & inside_BL
 
     @property
     def generated_BL(self) -> Tensor:
@@ -107,8 +123,10 @@ class BlockState:
 
     @property
     def first_masked_B(self) -> Tensor:
-        """Absolute position of the block's first mask; the block's end when it is full."""
-        return self.start_B + leading_count(self.tokens_BL != self.mask_id)
+        """Absolute position of the block's first mask; of the first behind it when the block is full, with a bonus or
+        without."""
+        ahead_X = torch.arange(self.block_length + 1, device=self.start_B.device)
+        return self.start_B + leading_count(self.canvas_BT.gather(1, self.start_B[:, None] + ahead_X) != self.mask_id)
 
     def rows(self, index_R: Tensor) -> BlockState:
         """The same for some of the rows."""
@@ -147,24 +165,37 @@ class BlockState:
             if isinstance(mine, Tensor):
                 mine[index_R] = getattr(others, f.name)
 
-    def write(self, commit: Commit) -> None:
-        """Decide tokens, and edit decided ones; otherwise a decided token never changes."""
-        positions_BL, mask_BL = self.positions_BL, commit.mask_BL
-        edited_BL = mask_BL & (commit.source_BL == Source.EDITED)
+    def write(self, commit: Commit, bonus: Bonus | None) -> Tensor:
+        """Decide tokens, and edit decided ones; else a decided token never changes. Returns how many were decided."""
+        edited_BL = commit.mask_BL & (commit.source_BL == Source.EDITED)
         post_B = self.active_B & ~self.masked_BL.any(1)
         self.post_steps_B += post_B
         self.quiet_B = post_B & ~edited_BL.any(1)
-        step_BL = self.step_B[:, None].expand_as(mask_BL).to(torch.int32)
-        for canvas_BT, new_BL, where_BL in (
-            (self.canvas_BT, commit.tokens_BL, mask_BL),
-            (self.source_BT, commit.source_BL, mask_BL),
-            (self.reveal_step_BT, step_BL, mask_BL & ~edited_BL),
-        ):
-            old_BL = canvas_BT.gather(1, positions_BL)
-            canvas_BT.scatter_(1, positions_BL, torch.where(where_BL, new_BL, old_BL))
-        self.edits_BT.scatter_add_(1, positions_BL, edited_BL.to(torch.int32))
+        self._put(self.positions_BL, commit)
+        self.edits_BT.scatter_add_(1, self.positions_BL, edited_BL.to(torch.int32))
+        decided_B = (commit.mask_BL & ~edited_BL).sum(1)
+        if bonus is not None:
+            self.append(bonus)
+            decided_B = decided_B + bonus.mask_B
         self.step_B += self.active_B
         self.block_step_B += self.active_B
+        return decided_B
+
+    def append(self, bonus: Bonus) -> None:
+        mask_B1 = bonus.mask_B[:, None]
+        source_B1 = torch.full_like(mask_B1, int(Source.BONUS), dtype=torch.int8)
+        self._put(bonus.positions_B[:, None], Commit(bonus.tokens_B[:, None], mask_B1, source_B1))
+
+    def _put(self, positions_BX: Tensor, commit: Commit) -> None:
+        step_BX = self.step_B[:, None].expand_as(positions_BX).to(torch.int32)
+        first_BX = commit.mask_BL & (commit.source_BL != Source.EDITED)
+        for canvas_BT, new_BX, where_BX in (
+            (self.canvas_BT, commit.tokens_BL, commit.mask_BL),
+            (self.source_BT, commit.source_BL, commit.mask_BL),
+            (self.reveal_step_BT, step_BX, first_BX),
+        ):
+            old_BX = canvas_BT.gather(1, positions_BX)
+            canvas_BT.scatter_(1, positions_BX, torch.where(where_BX, new_BX, old_BX))
 
 
 @dataclass
@@ -217,6 +248,7 @@ class Verdict:
     window: Window | None = None  # what it looked at; None when no row was checked
     next_logits_BLV: Tensor | None = None  # a verdict may bring the next draft along: at the positions behind what it
     next_BL: Tensor | None = None  # decided, where this is True
+    bonus: Bonus | None = None
 
 
 def leading_count(flags_BX: Tensor) -> Tensor:

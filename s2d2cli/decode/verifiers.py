@@ -24,8 +24,9 @@ from s2d2cli.decode.acceptance import (
     resample,
 )
 from s2d2cli.decode.drafters import Drafter, SelfDrafter
+from s2d2cli.decode.layout import VerifyPlan, take
 from s2d2cli.decode.sampling import Sampler
-from s2d2cli.decode.state import Commit, DraftStep, Source, Verdict
+from s2d2cli.decode.state import BlockState, Bonus, Commit, DraftStep, Source, Verdict
 
 if TYPE_CHECKING:
     from s2d2cli.config import RunConfig
@@ -79,6 +80,7 @@ class SelfVerifier(BlockVerifier):
     published_temperature: float = 1.0  # acceptance=published: q's temperature under greedy drafts, top-k/p as given
     skip_redundant: bool = True  # no verification of a draft that already saw just what the verifier would see
     ahead: bool = False  # carry the next block's masks: when the whole block is accepted, they are the next draft
+    bonus: bool = True  # right-shifted models: a window accepted whole also gives the token behind it
     form: str = "aligned"  # "sliding": without a grid, always decode.block_length drafts from the first mask on
     # ---
     spans: str = "first"  # "all": every masked span in one pass, each conditioned on the drafts left of it
@@ -101,7 +103,7 @@ class SelfVerifier(BlockVerifier):
 
     def check_run(self, config: RunConfig) -> None:
         require(
-            self.form == "aligned" or self._carries(config.decode),
+            self.form == "aligned" or encodes(config.decode),
             f"verifier.form=sliding needs decode.context=causal and decode.commit=pending, got "
             f"{config.decode.context} and {config.decode.commit}",
         )
@@ -116,7 +118,7 @@ class SelfVerifier(BlockVerifier):
         no_ratio = exact and self.ratio_threshold is None
         found = {
             "skip_redundant": decode.context != "causal" and "it is about decode.context=causal",
-            "ahead": not self._carries(decode) and "it needs decode.context=causal and decode.commit=pending",
+            "ahead": not encodes(decode) and "it needs decode.context=causal and decode.commit=pending",
             "acceptance": not greedy and self.resample and "sampled drafts are accepted alike under both",
             "published_temperature": (not greedy or no_ratio) and "it is about greedy drafts with acceptance=published",
             "tempering": no_ratio and "greedy drafts are accepted exactly, without a ratio",
@@ -135,35 +137,41 @@ class SelfVerifier(BlockVerifier):
             return Verdict(Commit.nothing(draft.tokens_BL), verify_B.long() * 0, verify_B & False)
         verified_B = seen_BL.any(1)
         hidden_BQH = session.hidden(found.plan, verified_B)
-        window = cut_window(draft, state.start_B, seen_BL, session.model.logits(hidden_BQH, found.plan.read_BR))
+        target_BXV = session.model.logits(hidden_BQH, found.plan.read_BR)
+        window = cut_window(draft, state.start_B, seen_BL, target_BXV[:, : found.num_window])
         checked_BS = window.checked_BS
         if self.spans == "first":
             checked_BS = checked_BS & span_BL.gather(1, window.index_BS)
         outcome = self._judge(window, checked_BS, session)
         commit = self._commit(draft, window, outcome, session)
-        self._keep_encoded(session, window, outcome, found.next_B > 0)
+        self._keep_encoded(session, window, outcome, found.data_end_B)
         verdict = Verdict(commit, outcome.accepted_BS.sum(1), verified_B, window)
+        if self.bonus and target_BXV.shape[1] > found.num_window and not session.layout.edits:
+            verdict.bonus = self._bonus(target_BXV, window, outcome, session)
         if found.next_BN.shape[1]:
             whole_B = final_run(window, outcome) == window.inside_BS.sum(1)
-            place_L = torch.arange(state.block_length, device=whole_B.device)
-            verdict.next_BL = (place_L < found.next_B[:, None]) & whole_B[:, None]
-            missing = state.block_length - found.next_BN.shape[1]
-            next_BL = torch.nn.functional.pad(found.next_BN, (0, missing))
-            verdict.next_logits_BLV = session.model.logits(hidden_BQH, next_BL)
+            place_BL, next_BL = self._carried(found, state, session.model.shift)
+            verdict.next_BL = next_BL & whole_B[:, None]
+            verdict.next_logits_BLV = session.model.logits(hidden_BQH, place_BL)
         return verdict
+
+    def _carried(self, found: VerifyPlan, state: BlockState, shift: int) -> tuple[Tensor, Tensor]:
+        """Where the next block's masks stand in the plan, (B, L), and which are drafts: with a right-shifted model not
+        the first, where the bonus will be. Without a grid the next block begins behind that."""
+        skip = shift if state.grid == 1 else 0
+        place_L = torch.arange(state.block_length, device=state.start_B.device)
+        next_BL = (place_L >= shift - skip) & (place_L < (found.next_B - skip)[:, None])
+        place_BN = found.next_BN[:, skip:]
+        return torch.nn.functional.pad(place_BN, (0, state.block_length - place_BN.shape[1])), next_BL
 
     def scratch(self, positions: int) -> int:
         return 1 + (2 if self.ahead else 1) * positions
 
-    def _carries(self, decode: DecodeConfig) -> bool:
-        """Only there a block's data rows are what the next block's masks would see."""
-        return decode.context == "causal" and decode.commit == "pending"
-
     def _next_B(self, session: Session) -> Tensor:
-        """How many masks of the next block may ride along."""
+        """How many masks of the next block may ride along. Those of a right-shifted model need the bonus."""
         end_B = session.state.block_end_B
-        ahead = self.ahead and session.layout.prefix_final
-        return session.window_B(end_B) if ahead else torch.zeros_like(end_B)
+        carries = self.ahead and session.layout.prefix_final and (self.bonus or not session.model.shift)
+        return session.window_B(end_B) if carries else torch.zeros_like(end_B)
 
     def _exact(self, sampler: Sampler) -> bool:
         return sampler.greedy and self.acceptance == "lossless"
@@ -228,25 +236,42 @@ class SelfVerifier(BlockVerifier):
         )
         return window.tokens_BS.scatter(1, places_BR, tokens_BR)
 
-    def _keep_encoded(self, session: Session, window: Window, outcome: Outcome, ahead_B: Tensor) -> None:
+    def _bonus(self, target_BXV: Tensor, window: Window, outcome: Outcome, session: Session) -> Bonus:
+        """The verifier's own token behind a window that holds to its end, where nothing is decided yet."""
+        state, sampler = session.state, session.sampler
+        length_B1 = window.inside_BS.sum(1, keepdim=True)
+        position_B1 = window.positions_BS[:, :1] + length_B1
+        whole_B1 = (length_B1 > 0) & (final_run(window, outcome)[:, None] == length_B1)
+        free_B1 = (take(state.canvas_BT, position_B1) == state.mask_id) & (position_B1 < state.end_B[:, None])
+        mask_B1 = whole_B1 & free_B1
+        sampler = sampler if self._exact(sampler) else self._target(sampler)
+        uniform_B1 = None if sampler.greedy else session.uniforms.residual(state, position_B1, mask_B1)
+        token_B1, _ = sampler.draw(pick(target_BXV, length_B1), uniform_B1)
+        return Bonus(position_B1[:, 0], token_B1[:, 0], mask_B1[:, 0])
+
+    def _keep_encoded(self, session: Session, window: Window, outcome: Outcome, data_end_B: Tensor) -> None:
         """Where a block's prefix is final the final data rows of this very pass are the cache's final entries.
 
-        The window's last token was a data row only before masks of the next block, and a replacement never is.
+        The window's last token is not always one of them (see layout.py), and a replacement never is.
         """
         state = session.state
         if session.layout.prefix_final:
-            length_B = window.inside_BS.sum(1)
-            reached_B = window.positions_BS[:, 0] + torch.minimum(
-                final_run(window, outcome), length_B - 1 + ahead_B.long()
-            )
-            state.encoded_B = torch.where(length_B > 0, reached_B, state.encoded_B)
+            reached_B = torch.minimum(window.positions_BS[:, 0] + final_run(window, outcome), data_end_B)
+            state.encoded_B = torch.where(window.inside_BS.any(1), reached_B, state.encoded_B)
+
+
+def encodes(decode: DecodeConfig) -> bool:
+    """Only there a verification's data rows can be the cache's final entries, those that the next block's masks see."""
+    return decode.context == "causal" and decode.commit == "pending"
 
 
 def redundant(draft: DraftStep, session: Session) -> Tensor:
-    """Rows whose only mask is the block's last position: with a causal context p equals q unless the draft edits what
-    is left of it, (B,)."""
+    """Rows whose only mask sees nothing but what is left of it: with a causal context p equals q unless the draft edits
+    something there, (B,). That is the block's last position, or with a right-shifted model any."""
     state = session.state
     if session.layout.context != "causal":
         return torch.zeros_like(state.active_B)
     last_B = (state.first_masked_B == state.block_end_B - 1) & draft.masked_BL.any(1)
+    if session.layout.shift:  # where a bonus is not encoded yet, the draft was carried and has not seen it
+        last_B = (draft.masked_BL.sum(1) == 1) & (state.encoded_B == session.layout.settled_B(state))
     return last_B & ~draft.edits_BL.any(1)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from s2d2cli.config import ModelConfig, RunConfig
 from s2d2cli.errors import CheckpointError, ConfigError
-from s2d2cli.models import llada2, sdar
+from s2d2cli.models import fast_dllm_v2, llada2, sdar
 from s2d2cli.models.adapter import ModelAdapter, Vocabulary
 from s2d2cli.models.checkpoint import find_folder, load_weights, read_json, weights
 from s2d2cli.models.memory import need_memory
@@ -34,10 +34,12 @@ class Family:
     build_network: Callable[[dict[str, Any], torch.device], Any]  # config.json as it is; weights on the meta device
     native: Callable[[Iterator[tuple[str, Tensor]], Any], Iterator[tuple[str, Tensor]]] = lambda tensors, _: tensors
     exact: tuple[str, ...] = ()  # parts of names of tensors that stay in float32
+    shift: int = 0  # 1: the network scores a token by the row left of it, not by the one at its position
 
 
 FAMILIES = {
     "sdar": Family(sdar.build_network),
+    "fast_dllm_v2": Family(fast_dllm_v2.build_network, shift=1),
     "llada2": Family(llada2.build_network, llada2.native, llada2.EXACT),
 }
 
@@ -60,7 +62,8 @@ def load_model(config: RunConfig) -> ModelAdapter:
     torch.set_num_threads(config.threads or (1 if network.num_parameters() < SMALL else ALL_THREADS))
     tokenizer = load_tokenizer(folder)
     settings["vocab_size"] = network.config.vocab_size
-    return ModelAdapter(model.name, network, special_ids(model, folder, settings, tokenizer), tokenizer)
+    vocabulary = special_ids(model, folder, settings, tokenizer)
+    return ModelAdapter(model.name, network, vocabulary, tokenizer, family.shift)
 
 
 def build_network(family: Family, settings: dict[str, Any], device: torch.device, folder: Path) -> Any:

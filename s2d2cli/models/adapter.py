@@ -31,10 +31,13 @@ class ModelAdapter:
     """Weights, tokenizer and special ids of one checkpoint.
 
     Contract: `forward(plan, cache)[b, r]` scores the token AT `positions[b, read[b, r]]`.
+
+    With `shift` 1 the network scores a token from the row left of it, which must be the one before it in the plan: so
+    each plan begins at least one row left of what it reads, and may read the position behind its last row as well.
     """
 
-    def __init__(self, name: str, network: Any, vocabulary: Vocabulary, tokenizer: Any | None) -> None:
-        self.name = name
+    def __init__(self, name: str, network: Any, vocabulary: Vocabulary, tokenizer: Any | None, shift: int = 0) -> None:
+        self.name, self.shift = name, shift
         self.network = network.eval()
         self.tokenizer = tokenizer
         self.vocabulary = vocabulary
@@ -52,7 +55,8 @@ class ModelAdapter:
     def new_cache(self, rows: int, positions: int, scratch: int) -> KVCache:
         """An empty cache for `rows` sequences of at most `positions` tokens and `scratch` passing rows each."""
         config = self.network.config
-        shape_BTHD = (rows, scratch + positions, config.num_key_value_heads, config.head_dim)
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        shape_BTHD = (rows, scratch + positions, config.num_key_value_heads, head_dim)
         return KVCache.empty(config.num_hidden_layers, shape_BTHD, scratch, self.network.lm_head.weight)
 
     @torch.inference_mode()
@@ -76,8 +80,9 @@ class ModelAdapter:
 
     @torch.inference_mode()
     def logits(self, hidden_BQH: Tensor, read_BR: Tensor) -> Tensor:
-        """Logits at some of the rows, (B, R, V)."""
-        index_BR1 = read_BR[..., None].expand(-1, -1, hidden_BQH.shape[-1])
+        """Logits of the tokens at some of the rows, (B, R, V)."""
+        row_BR = (read_BR - self.shift).clamp(min=0)  # nothing is left of position 0, and nobody asks: it is prompt
+        index_BR1 = row_BR[..., None].expand(-1, -1, hidden_BQH.shape[-1])
         logits_BRV: Tensor = self.network.lm_head(hidden_BQH.gather(1, index_BR1))
         logits_BRV[..., self.never_offered] = -torch.inf
         return logits_BRV

@@ -45,36 +45,36 @@ def tokens(decoder, model, batch) -> list[list[int]]:
 
 @pytest.mark.parametrize("length", [1, 4, 8])
 @pytest.mark.parametrize("name", DECODERS)
-def test_batch_equals_singles(golden_model, name, length):
+def test_batch_equals_singles(family_model, name, length):
     """Also in another order: neither neighbours nor place matter, under greedy and under sampling."""
     settings = dict(DECODERS[name])
     settings["denoising_steps"] = min(settings.get("denoising_steps", length), length)
     decoder = make_decoder(block_length=length, max_new_tokens=19, **settings)
-    batch = decoder.generate(golden_model, requests())
-    alone = [decoder.generate(golden_model, [request]).generations[0] for request in requests()]
-    turned = decoder.generate(golden_model, requests()[::-1])
+    batch = decoder.generate(family_model, requests())
+    alone = [decoder.generate(family_model, [request]).generations[0] for request in requests()]
+    turned = decoder.generate(family_model, requests()[::-1])
     assert batch.generations == alone
     assert turned.generations[::-1] == alone
 
 
 @pytest.mark.parametrize("length", [1, 4, 8])
 @pytest.mark.parametrize("prompt", PROMPTS, ids=len)
-def test_cached_equals_uncached(golden_model, prompt, length):
+def test_cached_equals_uncached(family_model, prompt, length):
     for threshold, steps in itertools.product([None, 0.3], {1, max(1, length // 2), length}):
         unmask = LowConfidenceStatic() if threshold is None else LowConfidenceDynamic(threshold)
         decoder = make_decoder(unmask=unmask, block_length=length, denoising_steps=steps, max_new_tokens=13)
-        generation = decoder.generate(golden_model, [Request("x", prompt)]).generations[0]
-        expected, made = reference.diffuse(golden_model, prompt, 13, length, steps, threshold)
+        generation = decoder.generate(family_model, [Request("x", prompt)]).generations[0]
+        expected, made = reference.diffuse(family_model, prompt, 13, length, steps, threshold)
         assert generation.token_ids == expected
         assert generation.forwards["draft"] == made
 
 
 @pytest.mark.parametrize("length", [1, 4, 16, 32])
-def test_greedy_speculative_equals_autoregressive(golden_model, length):
-    expected = [reference.autoregressive(golden_model, prompt, 40) for prompt in PROMPTS]
+def test_greedy_speculative_equals_autoregressive(family_model, length):
+    expected = [reference.autoregressive(family_model, prompt, 40) for prompt in PROMPTS]
     plain = make_decoder(unmask=Sequential(), block_length=1, max_new_tokens=40)
-    assert tokens(plain, golden_model, requests()) == expected
-    result = s2d2(block_length=length, max_new_tokens=40).generate(golden_model, requests())
+    assert tokens(plain, family_model, requests()) == expected
+    result = s2d2(block_length=length, max_new_tokens=40).generate(family_model, requests())
     assert [generation.token_ids for generation in result.generations] == expected
     if length > 1:
         assert all(generation.accepted > 0 for generation in result.generations)
@@ -82,16 +82,16 @@ def test_greedy_speculative_equals_autoregressive(golden_model, length):
 
 @pytest.mark.parametrize("unmask", [None, EditTokens(0.3, 0.1)], ids=["final", "editing"])
 @pytest.mark.parametrize("context", ["block", "causal", "causal_cache", "causal_draft"])
-def test_pending_rows_change_no_token(golden_model, context, unmask):
+def test_pending_rows_change_no_token(family_model, context, unmask):
     settings = dict(router=MinSpan(tau_span=2), unmask=unmask, block_length=8, max_new_tokens=21, context=context)
     pending, separate = (make_decoder(**settings, commit=commit) for commit in ("pending", "separate"))
-    assert tokens(pending, golden_model, requests()) == tokens(separate, golden_model, requests())
+    assert tokens(pending, family_model, requests()) == tokens(separate, family_model, requests())
 
 
-def test_fewer_new_tokens_are_a_prefix(golden_model):
+def test_fewer_new_tokens_are_a_prefix(family_model):
     for name, settings in DECODERS.items():
         long, short = (
-            tokens(make_decoder(block_length=8, max_new_tokens=count, **settings), golden_model, requests())
+            tokens(make_decoder(block_length=8, max_new_tokens=count, **settings), family_model, requests())
             for count in (24, 11)
         )
         assert short == [row[:11] for row in long], name
@@ -139,47 +139,55 @@ def speculative(name: str, **settings):
 
 @pytest.mark.parametrize("length", [1, 3, 4, 16])
 @pytest.mark.parametrize("name", SPECULATIVE)
-def test_every_speculative_decoder_is_the_autoregressive_one_when_greedy(golden_model, name, length):
-    expected = [reference.autoregressive(golden_model, prompt, 40) for prompt in PROMPTS]
+def test_every_speculative_decoder_is_the_autoregressive_one_when_greedy(family_model, name, length):
+    expected = [reference.autoregressive(family_model, prompt, 40) for prompt in PROMPTS]
     decoder = speculative(name, block_length=length, max_new_tokens=40)
-    found = decoder.generate(golden_model, requests())
+    found = decoder.generate(family_model, requests())
     assert [generation.token_ids for generation in found.generations] == expected
-    assert found.generations == [decoder.generate(golden_model, [request]).generations[0] for request in requests()]
+    assert found.generations == [decoder.generate(family_model, [request]).generations[0] for request in requests()]
 
 
 @pytest.mark.parametrize("form", ["aligned", "sliding"])
-def test_no_quota_of_denoising_steps_adds_drafts_to_a_verdict_that_decides_all(golden_model, form):
+def test_no_quota_of_denoising_steps_adds_drafts_to_a_verdict_that_decides_all(family_model, form):
     """Fewer steps than positions make the unmask rule reveal more than was verified; here nothing may."""
     decoder = make_decoder(
         Always(), verifier=SingleForward(form), context="causal", block_length=8, denoising_steps=2, max_new_tokens=40
     )
-    for generation, prompt in zip(decoder.generate(golden_model, requests()).generations, PROMPTS, strict=True):
-        assert generation.token_ids == reference.autoregressive(golden_model, prompt, 40)
+    for generation, prompt in zip(decoder.generate(family_model, requests()).generations, PROMPTS, strict=True):
+        assert generation.token_ids == reference.autoregressive(family_model, prompt, 40)
         assert "unmasked" not in generation.sources
 
 
-def test_the_next_block_ahead_changes_no_token(golden_model):
-    """Sampled, too: a carried draft draws the very numbers that a draft forward would."""
+def test_the_next_block_ahead_changes_no_token(family_model):
+    one, two = (
+        speculative(name, block_length=4, max_new_tokens=60).generate(family_model, requests())
+        for name in list(SPECULATIVE)[:2]
+    )
+    assert [g.token_ids for g in one.generations] == [g.token_ids for g in two.generations]
+    assert sum_forwards(two)["draft"] < sum_forwards(one)["draft"]
+
+
+def test_a_carried_draft_is_the_one_that_a_forward_would_make(golden_model):
+    """Down to its random numbers. (That of a right-shifted model is another: it has not seen the bonus before it.)"""
     for temperature in (0.0, 0.9):
         settings = dict(block_length=4, max_new_tokens=60, temperature=temperature)
         plain, ahead = (speculative(name, **settings) for name in list(SPECULATIVE)[:2])
         one, two = (decoder.generate(golden_model, requests()) for decoder in (plain, ahead))
         assert [g.token_ids for g in one.generations] == [g.token_ids for g in two.generations]
-        before, after = sum_forwards(one), sum_forwards(two)
-        assert after["verify"] == before["verify"] and after["draft"] < before["draft"]
+        assert sum_forwards(one)["verify"] == sum_forwards(two)["verify"]
 
 
-def test_a_budget_bounds_the_rows(golden_model):
+def test_a_budget_bounds_the_rows(family_model):
     """Greedy tokens stay; the forwards of a sample never carry more rows than allowed."""
-    most, model = 24, copy.copy(golden_model)
+    most, model = 24, copy.copy(family_model)
     widths = []
-    model.hidden = lambda plan, cache: widths.append(plan) or golden_model.hidden(plan, cache)
+    model.hidden = lambda plan, cache: widths.append(plan) or family_model.hidden(plan, cache)
     for prompt in PROMPTS:
         decoder = make_decoder(
             router=Always(), verifier=SingleForward(max_rows=most), context="causal", block_length=16, max_new_tokens=40
         )
         found = decoder.generate(model, [Request("x", prompt)]).generations[0]
-        assert found.token_ids == reference.autoregressive(golden_model, prompt, 40)
+        assert found.token_ids == reference.autoregressive(family_model, prompt, 40)
     rows = [int((plan.slots_BQ[0] != 0).sum()) for plan in widths if plan.kind.value == "verify"]
     assert max(rows) <= most and len(set(rows)) > 3
 
@@ -201,19 +209,19 @@ def test_forwards_on_the_published_prompts(golden_model):
 
 @pytest.mark.parametrize("length", [2, 4])
 @pytest.mark.parametrize("name", SPECULATIVE)
-def test_sampled_speculation_keeps_the_verifiers_distribution(golden_model, name, length):
+def test_sampled_speculation_keeps_the_verifiers_distribution(family_model, name, length):
     """Three tokens under top-k 3: all 27 outcomes against their exact probabilities.
 
     Chi-square with at most 26 degrees of freedom stays below 64 with probability 1 - 4e-5; the seed is fixed.
     """
     num_samples, prompt = 3000, PROMPTS[3][:4]
     decoder = speculative(name, block_length=length, max_new_tokens=3, temperature=1.0, top_k=3)
-    result = decoder.generate(golden_model, [Request(str(i), prompt) for i in range(num_samples)])
+    result = decoder.generate(family_model, [Request(str(i), prompt) for i in range(num_samples)])
     outcomes: dict[tuple[int, ...], int] = {}
     for generation in result.generations:
         key = tuple(generation.token_ids)
         outcomes[key] = outcomes.get(key, 0) + 1
-    expected = exact_outcomes(golden_model, prompt, depth=3, top_k=3)
+    expected = exact_outcomes(family_model, prompt, depth=3, top_k=3)
     assert outcomes.keys() <= expected.keys()
     chi_square = sum((outcomes.get(k, 0) - p * num_samples) ** 2 / (p * num_samples) for k, p in expected.items())
     assert chi_square < 64
@@ -237,11 +245,11 @@ def exact_outcomes(model, prompt: list[int], depth: int, top_k: int) -> dict[tup
     return outcomes
 
 
-def test_dynamic_threshold_one_is_static(golden_model):
+def test_dynamic_threshold_one_is_static(family_model):
     """No softmax exceeds 1, so one token a step is left."""
     dynamic = make_decoder(unmask=LowConfidenceDynamic(1.0), block_length=8, max_new_tokens=20)
     static = make_decoder(unmask=LowConfidenceStatic(), block_length=8, max_new_tokens=20)
-    assert tokens(dynamic, golden_model, requests()) == tokens(static, golden_model, requests())
+    assert tokens(dynamic, family_model, requests()) == tokens(static, family_model, requests())
 
 
 def test_stale_cache_slots_are_harmless(golden_model):

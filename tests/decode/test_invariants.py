@@ -79,12 +79,12 @@ def decoders(draw):
 
 
 @pytest.fixture(scope="module")
-def models(golden_model):
+def models(family_model):
     """The trained one, and two of random weights: one that is sure of itself and one that is not."""
-    found = [golden_model]
+    found = [family_model]
     for seed, scale in ((1, 0.3), (2, 0.02)):
-        model = copy.copy(golden_model)
-        model.network = copy.deepcopy(golden_model.network)
+        model = copy.copy(family_model)
+        model.network = copy.deepcopy(family_model.network)
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for parameter in model.network.parameters():
@@ -186,11 +186,11 @@ def test_a_batch_sheds_its_finished_rows(golden_model):
     assert result.generations == [decoder.generate(model, [request]).generations[0] for request in requests]
 
 
-def test_each_plan_row_sees_something(golden_model):
+def test_each_plan_row_sees_something(family_model):
     """An empty softmax is NaN on some backends; padding rows included."""
     seen = []
-    model = copy.copy(golden_model)
-    model.hidden = lambda plan, cache: seen.append(plan) or golden_model.hidden(plan, cache)
+    model = copy.copy(family_model)
+    model.hidden = lambda plan, cache: seen.append(plan) or family_model.hidden(plan, cache)
     requests = [Request("a", [5]), Request("b", list(range(30)))]
     for verifier in (
         SelfVerifier(),
@@ -205,13 +205,13 @@ def test_each_plan_row_sees_something(golden_model):
         assert plan.visible_BQT.any(-1).all()
 
 
-def test_stops_at_the_first_stop_token_and_makes_no_further_forward(golden_model):
+def test_stops_at_the_first_stop_token_and_makes_no_further_forward(family_model):
     """The stop token is an ordinary id here: rows stop at different places, each at its own."""
     prompts = [[7, 3, 9], list(range(20, 28)), [5]]
     free = s2d2(block_length=8, max_new_tokens=64).generate(
-        golden_model, [Request(str(i), p) for i, p in enumerate(prompts)]
+        family_model, [Request(str(i), p) for i, p in enumerate(prompts)]
     )
-    model = copy.copy(golden_model)
+    model = copy.copy(family_model)
     model.stop_ids = (free.generations[0].token_ids[10], free.generations[1].token_ids[20])
     result = s2d2(block_length=8, max_new_tokens=64).generate(
         model, [Request(str(i), p) for i, p in enumerate(prompts)]
@@ -221,22 +221,23 @@ def test_stops_at_the_first_stop_token_and_makes_no_further_forward(golden_model
         assert after.token_ids == before.token_ids[: None if first is None else first + 1]
         if first is not None:
             assert after.finish == "stop"
+        if first is not None and first < 56:  # in the last block there may be no further forward to save
             assert sum(after.forwards.values()) < sum(before.forwards.values())
 
 
-def test_a_stop_token_in_the_prompt_does_not_stop(golden_model):
-    model = copy.copy(golden_model)
+def test_a_stop_token_in_the_prompt_does_not_stop(family_model):
+    model = copy.copy(family_model)
     model.stop_ids = (9,)
     prompt = [9, 9, 9, 4]
     result = make_decoder(block_length=8, max_new_tokens=5).generate(model, [Request("x", prompt)])
-    free = make_decoder(block_length=8, max_new_tokens=5).generate(golden_model, [Request("x", prompt)])
+    free = make_decoder(block_length=8, max_new_tokens=5).generate(family_model, [Request("x", prompt)])
     assert 9 not in free.generations[0].token_ids
     assert result.generations[0].token_ids == free.generations[0].token_ids
 
 
-def test_a_model_that_only_wants_the_mask_token_still_fills_the_block(golden_model):
-    model = copy.copy(golden_model)
-    model.network = copy.deepcopy(golden_model.network)
+def test_a_model_that_only_wants_the_mask_token_still_fills_the_block(family_model):
+    model = copy.copy(family_model)
+    model.network = copy.deepcopy(family_model.network)
     with torch.no_grad():
         model.network.lm_head.weight[model.mask_id] = 0
         model.network.lm_head.weight[: model.mask_id] *= 1e-3
@@ -259,11 +260,11 @@ def test_prompts_that_do_not_fit_are_refused(golden_model):
         make_decoder(block_length=2049, max_new_tokens=8).generate(golden_model, [Request("x", [1])])
 
 
-def test_streaming_grows_to_the_same_answer(golden_model):
+def test_streaming_grows_to_the_same_answer(family_model):
     request = Request("x", [7, 3, 9])
     for decoder in (s2d2(block_length=8, max_new_tokens=30), make_decoder(block_length=8, max_new_tokens=30)):
-        parts = list(decoder.stream(golden_model, request))
-        assert decoder.last.generations == decoder.generate(golden_model, [request]).generations
+        parts = list(decoder.stream(family_model, request))
+        assert decoder.last.generations == decoder.generate(family_model, [request]).generations
         assert parts[-1] == decoder.last.generations[0].token_ids
         assert all(longer[: len(shorter)] == shorter for shorter, longer in zip(parts, parts[1:], strict=False))
 
@@ -275,9 +276,9 @@ def test_quota_is_spread_over_the_steps(golden_model):
     assert [steps.count(step) for step in range(3)] == [3, 3, 2]
 
 
-def test_sources_tell_where_tokens_come_from(golden_model):
-    plain = make_decoder(block_length=8, max_new_tokens=16).generate(golden_model, [Request("x", [1, 2])])
+def test_sources_tell_where_tokens_come_from(family_model):
+    plain = make_decoder(block_length=8, max_new_tokens=16).generate(family_model, [Request("x", [1, 2])])
     assert set(plain.generations[0].sources) == {"unmasked"}
-    checked = s2d2(block_length=8, max_new_tokens=16).generate(golden_model, [Request("x", [1, 2])])
+    checked = s2d2(block_length=8, max_new_tokens=16).generate(family_model, [Request("x", [1, 2])])
     assert {"accepted", "resampled"} <= set(checked.generations[0].sources)
     assert Source.PROMPT.name.lower() not in checked.generations[0].sources

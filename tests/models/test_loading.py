@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import Qwen3ForCausalLM
+from transformers import Qwen2ForCausalLM, Qwen3ForCausalLM
 
 from s2d2cli.config import ModelConfig, RunConfig
 from s2d2cli.decode import Request
@@ -18,19 +18,23 @@ from s2d2cli.models import load_model
 from s2d2cli.models.plan import ForwardPlan, Kind
 from tests.conftest import GOLDEN, s2d2
 
-SDAR = GOLDEN / "sdar" / "checkpoint"
+NATIVE = {"sdar": ("qwen3", Qwen3ForCausalLM), "fast_dllm_v2": ("qwen2", Qwen2ForCausalLM)}
 
 
-@pytest.fixture
-def folder(tmp_path) -> Path:
-    return Path(shutil.copytree(SDAR, tmp_path / "a=b #1, c"))  # characters that break override grammars
+@pytest.fixture(params=NATIVE)
+def folder(request, tmp_path) -> Path:
+    """A checkpoint of each family, in a path of characters that break override grammars; see `family_of`."""
+    return Path(shutil.copytree(GOLDEN / request.param / "checkpoint", tmp_path / request.param / "a=b #1, c"))
+
+
+def family_of(folder: Path) -> str:
+    return folder.parent.name if folder.parent.name in NATIVE else "sdar"
 
 
 def load(folder: Path, **settings):
     run = {key: settings.pop(key) for key in ("device", "dtype") if key in settings}
-    return load_model(
-        RunConfig(model=ModelConfig(name="x", source=str(folder), **settings), **{"device": "cpu", **run})
-    )
+    model = ModelConfig(name="x", source=str(folder), **{"family": family_of(folder), **settings})
+    return load_model(RunConfig(model=model, **{"device": "cpu", **run}))
 
 
 def edit(folder: Path, **entries) -> None:
@@ -39,7 +43,7 @@ def edit(folder: Path, **entries) -> None:
 
 
 def full_forward(model, tokens: list[int]) -> torch.Tensor:
-    """Logits of every position under plain causal attention, through our adapter."""
+    """Logits of the token at every position under plain causal attention, through our adapter."""
     length = len(tokens)
     row = torch.arange(length)[None]
     visible = torch.ones(1, length, length, dtype=torch.bool).tril()
@@ -48,16 +52,18 @@ def full_forward(model, tokens: list[int]) -> torch.Tensor:
 
 
 def test_logits_equal_the_native_class(folder):
-    """transformers' own loader takes the folder as Qwen3 once the model type says so."""
+    """transformers' own loader takes the folder as its own class once the model type says so. Where that class scores
+    the next token, our row for a token is its row one to the left."""
     tokens = list(range(30))
     model = load(folder)
     ours = full_forward(model, tokens)
-    edit(folder, model_type="qwen3")
-    native = Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model_type, native_class = NATIVE[family_of(folder)]
+    edit(folder, model_type=model_type)
+    native = native_class.from_pretrained(folder, dtype=torch.float32)
     with torch.inference_mode():
         theirs = native(torch.tensor([tokens])).logits[0]
     others = torch.arange(theirs.shape[-1]) != model.mask_id
-    assert (ours - theirs)[:, others].abs().max() < 1e-5
+    assert (ours[model.shift :] - theirs[: len(tokens) - model.shift])[:, others].abs().max() < 1e-5
     assert torch.isneginf(ours[:, model.mask_id]).all()
 
 
@@ -116,16 +122,17 @@ def test_wrong_checkpoints_are_named(folder):
     with pytest.raises(CheckpointError, match=r"1 unknown, first model\.extra\.weight"):
         load(folder)
     edit(folder, model_type="llama")
-    with pytest.raises(CheckpointError, match="model_type sdar or qwen3, got 'llama'"):
+    family = family_of(folder)
+    with pytest.raises(CheckpointError, match=f"{family} needs .* model_type .* or {NATIVE[family][0]}, got 'llama'"):
         load(folder)
-    edit(folder, model_type="sdar")
+    edit(folder, model_type=NATIVE[family][0])
     (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-8])
     with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be read.*download"):
         load(folder)
     (folder / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"config\.json must be JSON"):
         load(folder)
-    with pytest.raises(ConfigError, match="model.family must be one of sdar"):
+    with pytest.raises(ConfigError, match="model.family must be one of sdar, fast_dllm_v2"):
         load(folder, family="sdra")
     with pytest.raises(CheckpointError, match="no folder 'nowhere'"):
         load(Path("nowhere"))

@@ -1,0 +1,36 @@
+"""What the model families share: a published `config.json` as one of transformers' own networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from s2d2cli.errors import CheckpointError
+
+# keys of a published config.json that describe its own code, files or training, not the network; a family adds its own
+FOREIGN = ("architectures", "auto_map", "model_type", "mask_token_id", "dtype", "torch_dtype", "transformers_version",
+           "rope_theta", "rope_scaling")  # fmt: skip
+
+
+def need_model_type(family: str, config: dict[str, Any], allowed: Sequence[str]) -> None:
+    found = config.get("model_type")
+    if found not in allowed:
+        raise CheckpointError(
+            f"model.family={family} needs a checkpoint with model_type {' or '.join(allowed)}, got {found!r}"
+        )
+
+
+def build_native(network_class: Any, config: dict[str, Any], foreign: Sequence[str], device: torch.device) -> Any:
+    """The network without weights (parameters on the meta device, rotary tables on `device`)."""
+    scaling = config.get("rope_scaling") or {}
+    rope = {"rope_type": "default", "rope_theta": config.get("rope_theta", 1e6), **scaling}
+    rope.update(config.get("rope_parameters") or {})  # the spelling of checkpoints saved by transformers 5
+    known = {key: value for key, value in config.items() if key not in (*FOREIGN, *foreign)}
+    known["rope_parameters"] = rope
+    with torch.device("meta"):
+        network = network_class(network_class.config_class(**known, attn_implementation="sdpa"))
+    with device:  # its tables are computed, not loaded
+        network.model.rotary_emb = type(network.model.rotary_emb)(config=network.config)
+    return network
