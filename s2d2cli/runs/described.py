@@ -55,7 +55,7 @@ def speeds(record: Record) -> dict[str, Any]:
         "forwards_per_token": ratio(1, speed.get("tokens_per_forward")),
         "forwards_per_sample": ratio(sum(forwards.values()) if forwards else None, record["n"]),
         "rows_per_forward": ratio(speed.get("query_rows"), speed.get("model_forwards")),
-        "ms_per_forward": ratio(1000 * timed["seconds"] if timed else None, speed.get("model_forwards")),
+        "ms_per_forward": ratio(1000 * timed.get("seconds", 0) or None, speed.get("model_forwards")),
         "seconds_per_sample": ratio(timed.get("seconds"), record["n"]),
         "latency_p50_s": timed.get("latency_p50_s"),
         "latency_p90_s": timed.get("latency_p90_s"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 from rich.cells import cell_len
@@ -12,7 +13,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from s2d2cli.runs.baseline import AUTOREGRESSIVE
-from s2d2cli.runs.metrics import ACCURACY, SPEEDUP, Metric
+from s2d2cli.runs.metrics import ACCURACY, METRICS, SPEEDUP, Metric
 from s2d2cli.runs.palette import visible
 from s2d2cli.runs.report import Report, Table
 from s2d2cli.runs.samples import DRAWS, ROBUST, percent
@@ -47,10 +48,21 @@ def columns(table: Table, axes: Sequence[Metric]) -> list[Column]:
         Column(versus(table), marked(SPEEDUP) if SPEEDUP in axes else factors, 0 if SPEEDUP in axes else 2),
         Column("its 95 %", lambda rows: between(rows, SPEEDUP, 2), 5),
         Column("p", lambda rows: [p_text(p) for p in rows["p_holm"]], 6),
+        *(
+            Column(metric.short, partial(numbers, metric=metric), 8 + place)
+            for place, metric in enumerate(besides(axes))
+        ),
         Column("length", lambda rows: [f"{tokens:.0f}" for tokens in rows["mean_tokens"]], 7),
         Column("alarms", lambda rows: list(rows["alarms"]), 3, right=False),
     ]
     return [column for column in wanted if any(column.cells(table.rows))]
+
+
+def besides(axes: Sequence[Metric]) -> list[Metric]:
+    """What a forward does and costs, beside the chosen axes: fewer forwards may have cost rows or time."""
+    return [
+        METRICS[key] for key in ("ms_per_forward", "rows_per_forward", "forwards_per_token") if METRICS[key] not in axes
+    ]
 
 
 def versus(table: Table) -> str:
@@ -103,8 +115,9 @@ def legend(report: Report) -> str:
     return (
         f"{FRONT} on the Pareto front of accuracy against that column; {UNSURE}62 on it as measured, but in only 62 % "
         f"of {DRAWS} bootstrap draws of the samples. {meanings}; vs: tokens/s over the baseline's; p: McNemar's exact "
-        f"test of its accuracy against the baseline's, after Holm; length: mean tokens of an answer. A column that "
-        f"would be empty is left out. Intervals are of the samples; what a busy machine does to tokens/s comes on top."
+        f"test of its accuracy against the baseline's, after Holm; length: mean tokens of an answer; fwd/tok, "
+        f"rows/fwd, ms/fwd: forwards of a row per token, and token rows and milliseconds of a batch's forward. A "
+        f"column that would be empty is left out. Intervals are of the samples; what a busy machine does to tokens/s comes on top."
     )
 
 
