@@ -117,7 +117,8 @@ def legend(report: Report) -> str:
         f"of {DRAWS} bootstrap draws of the samples. {meanings}; vs: tokens/s over the baseline's; p: McNemar's exact "
         f"test of its accuracy against the baseline's, after Holm; length: mean tokens of an answer; fwd/tok, "
         f"rows/fwd, ms/fwd: forwards of a row per token, and token rows and milliseconds of a batch's forward. A "
-        f"column that would be empty is left out. Intervals are of the samples; what a busy machine does to tokens/s comes on top."
+        f"column that would be empty is left out. Intervals are of the samples; what a busy machine does to tokens/s "
+        f"comes on top."
     )
 
 
