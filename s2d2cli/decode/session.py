@@ -181,7 +181,7 @@ class Session:
         state.next_block(full_B)
         if not self.layout.pending:
             self.meter.lap(OTHER)
-            self.encode(Kind.COMMIT, state, self.cache, full_B)
+            self.encode(Kind.COMMIT, state, self.cache, full_B if self.model.commits_last else full_B & ~done_B)
             self.meter.lap(Kind.COMMIT.value)
         state.active_B = state.active_B & ~done_B
 

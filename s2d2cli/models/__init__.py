@@ -35,12 +35,13 @@ class Family:
     native: Callable[[Iterator[tuple[str, Tensor]], Any], Iterator[tuple[str, Tensor]]] = lambda tensors, _: tensors
     exact: tuple[str, ...] = ()  # parts of names of tensors that stay in float32
     shift: int = 0  # 1: the network scores a token by the row left of it, not by the one at its position
+    commits_last: bool = True  # see models/adapter.py
 
 
 FAMILIES = {
     "sdar": Family(sdar.build_network),
     "fast_dllm_v2": Family(fast_dllm_v2.build_network, shift=1),
-    "llada2": Family(llada2.build_network, llada2.native, llada2.EXACT),
+    "llada2": Family(llada2.build_network, llada2.native, llada2.EXACT, commits_last=False),
 }
 
 
@@ -63,7 +64,9 @@ def load_model(config: RunConfig) -> ModelAdapter:
     tokenizer = load_tokenizer(folder)
     settings["vocab_size"] = network.config.vocab_size
     vocabulary = special_ids(model, folder, settings, tokenizer)
-    return ModelAdapter(model.name, network, vocabulary, tokenizer, family.shift)
+    adapter = ModelAdapter(model.name, network, vocabulary, tokenizer, family.shift)
+    adapter.commits_last = family.commits_last
+    return adapter
 
 
 def build_network(family: Family, settings: dict[str, Any], device: torch.device, folder: Path) -> Any:

@@ -36,6 +36,8 @@ class ModelAdapter:
     each plan begins at least one row left of what it reads, and may read the position behind its last row as well.
     """
 
+    commits_last = True  # the family's published code encodes an answer's last block too (decode.commit=separate)
+
     def __init__(self, name: str, network: Any, vocabulary: Vocabulary, tokenizer: Any | None, shift: int = 0) -> None:
         self.name, self.shift = name, shift
         self.network = network.eval()
