@@ -17,8 +17,8 @@ from torch import Tensor
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
 
 from s2d2cli.errors import CheckpointError
+from s2d2cli.models.native import build_native, need_model_type
 
-MODEL_TYPE = "llada2_moe"
 SHARED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
           "num_key_value_heads", "hidden_act", "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings",
           "moe_intermediate_size", "num_experts_per_tok", "routed_scaling_factor", "n_group", "topk_group",
@@ -40,32 +40,24 @@ FUSED = ".attention.query_key_value.weight"
 
 
 def build_network(config: dict[str, Any], device: torch.device) -> Glm4MoeForCausalLM:
-    """The network without weights (parameters on the meta device, rotary tables on `device`)."""
+    """The network without weights; see `build_native`."""
+    need_model_type("llada2", config, ["llada2_moe"])
     check(config)
-    scaling = config.get("rope_scaling") or {}
-    rope = {"rope_type": "default", "rope_theta": config["rope_theta"], **scaling}
-    rope["partial_rotary_factor"] = config.get("partial_rotary_factor", 1.0)
     settings = {
         **{key: config[key] for key in SHARED},
         "head_dim": config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"],
         "n_routed_experts": config["num_experts"],
         "n_shared_experts": config["num_shared_experts"],
         "use_qk_norm": config.get("use_qk_norm", True),
-        "rope_parameters": rope,
+        "rope_theta": config["rope_theta"],
+        "rope_scaling": config.get("rope_scaling"),
+        "rope_parameters": {"partial_rotary_factor": config.get("partial_rotary_factor", 1.0)},
     }
-    with torch.device("meta"):
-        network = Glm4MoeForCausalLM(Glm4MoeConfig(**settings, attn_implementation="sdpa"))
-    with device:  # its tables are computed, not loaded
-        network.model.rotary_emb = type(network.model.rotary_emb)(config=network.config)
-    return network
+    return build_native(Glm4MoeForCausalLM, settings, (), device)
 
 
 def check(config: dict[str, Any]) -> None:
     """Refuse what the native network would compute otherwise."""
-    if config.get("model_type") != MODEL_TYPE:
-        raise CheckpointError(
-            f"model.family=llada2 needs a checkpoint with model_type {MODEL_TYPE}, got {config.get('model_type')!r}"
-        )
     for key, needed in FIXED.items():
         if config.get(key, needed) != needed:
             raise CheckpointError(f"model.family=llada2 needs {key}={needed} in config.json, got {config[key]!r}")
