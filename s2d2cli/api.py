@@ -42,7 +42,9 @@ def load_model(name: str, *overrides: str) -> ModelAdapter:
     """Load `name` (a model of conf/model, a folder, or a hub id); overrides are as on the command line, e.g.
     "device=cuda". Raises CheckpointError or ConfigError."""
     chosen, texts = model_choice(name)
-    return models.load_model(compose([*chosen, *overrides], texts))
+    # which decoder will use it is not settled here; this one suits every model
+    decoder = [] if any(word.startswith("decoder=") for word in overrides) else ["decoder=dynamic"]
+    return models.load_model(compose([*decoder, *chosen, *overrides], texts))
 
 
 def build_decoder(*overrides: str) -> Decoder:

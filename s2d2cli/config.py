@@ -36,7 +36,7 @@ from s2d2cli.effect import effective, without_effect
 from s2d2cli.errors import ConfigError
 from s2d2cli.folders import package_folder, user_folders
 from s2d2cli.overrides import HYDRA_ERRORS, dotted_keys, explain, leaves, options, single, tidy
-from s2d2cli.values import VALUES
+from s2d2cli.values import FULL_ATTENTION, VALUES
 
 LOG = logging.getLogger(__name__)
 STRATEGY_GROUPS = tuple(plugins.NEEDED)
@@ -81,8 +81,11 @@ class DecodeConfig:
     temperature: float = 0.0  # 0 is greedy: argmax draft, exact acceptance, argmax replacement
     top_k: int = 0  # 0 is off
     top_p: float = 1.0  # 1 is off
-    context: str = "block"  # how decided tokens attend: see values.py and decode/layout.py
+    context: str | None = None  # how decided tokens attend; null: as the model was trained. See decode/layout.py
     commit: str = "pending"  # "separate" repeats the published pass per block that only writes the cache
+    cache: str = (
+        "none"  # context=full: what a step keeps of the last; all but "none" is approximate. See decode/full.py
+    )
 
 
 @dataclass
@@ -236,9 +239,14 @@ def complete(config: RunConfig) -> None:
     """Fill in what follows from other settings, so that the record shows the value that was used."""
     decode = config.decode
     decode.block_length = config.model.block_length if decode.block_length is None else decode.block_length
+    decode.context = trained_context(config) if decode.context is None else decode.context
     decode.denoising_steps = decode.block_length if decode.denoising_steps is None else decode.denoising_steps
     if decode.max_new_tokens is None:
         decode.max_new_tokens = getattr(config.task, "max_new_tokens", 256)
+
+
+def trained_context(config: RunConfig) -> str:
+    return "full" if config.model.family in FULL_ATTENTION else "block"
 
 
 def validate(config: RunConfig) -> None:
@@ -265,6 +273,7 @@ def validate(config: RunConfig) -> None:
     for key, allowed in VALUES.items():
         value = attrgetter(key)(config)
         one_of(key, value.partition(":")[0] if key == "device" else value, allowed)
+    check_context(config)
     most = 4 * (os.cpu_count() or 1)
     require(
         0 <= config.threads <= most,
@@ -285,6 +294,21 @@ def validate(config: RunConfig) -> None:
         config.repeats == 1 or "seed" not in without_effect(config),
         f"repeats={config.repeats} needs a decoder that draws at random, and this one gives the same answer each time; "
         f"set decode.temperature above 0, or leave repeats out",
+    )
+
+
+def check_context(config: RunConfig) -> None:
+    family, context = config.model.family, config.decode.context
+    trained = trained_context(config)
+    require(
+        trained != "full" or context == "full",
+        f"decode.context must be full for model.family={family}, which attends fully and has no autoregressive mode, "
+        f"got {context}; use decoder=static, sequential or dynamic",
+    )
+    require(
+        trained == "full" or context != "full",
+        f"decode.context=full is for models that attend fully (model.family={' or '.join(FULL_ATTENTION)}), got "
+        f"model.family={family}; leave it out",
     )
 
 

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 STAGES = ("unmask", "router", "estimator", "verifier")
 OWN = "s2d2cli."
+IDLE_KEEPING = {
+    "cache": "it is about models that attend fully; of others everything that is final is kept, which is exact",
+    "commit": "with decode.context=full no keys and values are ever final",
+}
 
 
 def without_effect(config: RunConfig) -> dict[str, str]:
@@ -27,6 +31,8 @@ def without_effect(config: RunConfig) -> dict[str, str]:
         found["verifier"] = f"{name} never verifies"
     elif getattr(config.verifier, "decides_all", False):
         found["unmask"] = f"verifier={getattr(config.verifier, 'kind', '?')} decides every token"
+    kept = "commit" if config.decode.context == "full" else "cache"
+    found[f"decode.{kept}"] = IDLE_KEEPING[kept]
     for group in STAGES:
         idle = getattr(getattr(config, group), "idle", None)
         if idle is not None and group not in found:

@@ -1,9 +1,12 @@
 """Settings that take one of a few words, and which. No imports: help and completion read this too."""
 
 VALUES = {
-    "decode.context": ("block", "causal", "causal_cache", "causal_draft"),
+    "decode.context": ("block", "causal", "causal_cache", "causal_draft", "full"),
+    "decode.cache": ("none", "prefix", "dual"),
     "decode.commit": ("pending", "separate"),
     "device": ("auto", "cpu", "cuda"),  # cuda:1 too
     "dtype": ("auto", "float32", "bfloat16", "float16"),
     "backend": ("eager",),
 }
+
+FULL_ATTENTION = ("llada",)  # families of models that attend fully; decode.context=full is theirs, and theirs alone

@@ -60,7 +60,7 @@ def family_model(request) -> ModelAdapter:
 
 def make_decoder(router=None, unmask=None, verifier=None, estimator=None, **settings) -> Decoder:
     """A decoder from stages and decode settings; what is not named is plain dynamic decoding."""
-    decode = DecodeConfig(**settings)
+    decode = DecodeConfig(**{"context": "block", **settings})
     if decode.denoising_steps is None:
         decode.denoising_steps = decode.block_length
     return Decoder(

@@ -65,6 +65,67 @@ def diffuse(
     return new[: stop + 1], made
 
 
+def diffuse_fully(
+    model: ModelAdapter,
+    prompt: list[int],
+    max_new_tokens: int,
+    block_length: int,
+    steps: int,
+    threshold: float | None,
+    policy: str,
+) -> tuple[list[int], int]:
+    """The same with full attention, blocks counted from the prompt's end, under `decode.cache=policy`."""
+    mask, end, made = model.mask_id, len(prompt) + max_new_tokens, 0
+    tokens = [*prompt, *[mask] * max_new_tokens]
+    for start in range(len(prompt), end, block_length):
+        block_end, kept, step = min(start + block_length, end), Kept(), 0
+        while mask in tokens[start:block_end] and not finished(tokens, len(prompt), end, model):
+            first = 0 if policy == "none" or step == 0 else start
+            last = block_end if policy == "dual" and step > 0 else end
+            logits = (
+                kept.logits(model, tokens, first, last) if policy != "none" else Kept().logits(model, tokens, 0, end)
+            )
+            quota = block_length // steps + (step < block_length % steps)
+            window = tokens[:block_end]
+            reveal(window, start, logits, quota, threshold, mask)
+            tokens[:block_end] = window
+            step, made = step + 1, made + 1
+    new = tokens[len(prompt) :]
+    stop = next((i for i, token in enumerate(new) if token in model.stop_ids), len(new) - 1)
+    return new[: stop + 1], made
+
+
+class Kept:
+    """Keys and values by position, of when each was last computed; transformers' attention calls `update`."""
+
+    def __init__(self) -> None:
+        self.layers: dict[int, list[torch.Tensor]] = {}
+        self.first = self.last = 0
+
+    def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_, **__) -> tuple[torch.Tensor, ...]:
+        stored = self.layers.setdefault(layer, [keys.clone(), values.clone()])
+        for old, new in zip(stored, (keys, values), strict=True):
+            old[:, :, self.first : self.last] = new
+        return tuple(stored)
+
+    def logits(self, model: ModelAdapter, tokens: list[int], first: int, last: int) -> torch.Tensor:
+        """(T, V) logits by position, computed for first..last-1 alone while all positions are seen."""
+        self.first, self.last = first, last
+        everything = torch.ones(1, 1, last - first, len(tokens), dtype=torch.bool)
+        with torch.inference_mode():
+            out = model.network(
+                torch.tensor([tokens[first:last]]),
+                position_ids=torch.arange(first, last)[None],
+                attention_mask=everything,
+                use_cache=True,
+                **{model._cache_argument: self},
+            )
+        logits = torch.full((len(tokens), out.logits.shape[-1]), torch.nan)
+        logits[first:last] = out.logits[0]
+        logits[:, model.mask_id] = -torch.inf
+        return logits
+
+
 def finished(tokens: list[int], low: int, end: int, model: ModelAdapter) -> bool:
     """Everything up to the length, or up to a stop token, is decided."""
     for token in tokens[low:end]:

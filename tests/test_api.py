@@ -8,7 +8,9 @@ import sys
 import pytest
 
 import s2d2cli
+from s2d2cli.decode import Request
 from s2d2cli.errors import CheckpointError, ConfigError, PromptError
+from tests import published
 from tests.conftest import GOLDEN
 
 
@@ -33,6 +35,17 @@ def test_generate_answers_each_prompt():
         assert 1 <= len(answer.generation.token_ids) <= 16
         assert answer.text == model.text(answer.generation.token_ids)
         assert answer.tokens_per_forward > 0
+
+
+def test_models_that_attend_fully_take_a_decoder_built_for_them(tmp_path):
+    published.llada(tmp_path)
+    model = s2d2cli.load_model(str(tmp_path), "model.family=llada")
+    with pytest.raises(ConfigError, match="a decoder must be built for the model .* got decode.context=block for"):
+        s2d2cli.build_decoder("decoder=dynamic").generate(model, [Request("x", [5])])
+    decoder = s2d2cli.build_decoder("decoder=dynamic", "model.family=llada", "decode.max_new_tokens=8")
+    assert len(decoder.generate(model, [Request("x", [5])]).generations[0].token_ids) == 8
+    with pytest.raises(ConfigError, match="got decode.context=full for tiny, which does not attend fully"):
+        decoder.generate(s2d2cli.load_model("tiny"), [Request("x", [5])])
 
 
 def test_errors_are_sentences(tmp_path):

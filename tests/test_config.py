@@ -116,6 +116,41 @@ def test_the_llada2_presets(name, model):
     assert (rule.kind, rule.num_to_transfer, rule.max_post_steps) == ("edit_tokens", 1, 16)
 
 
+FULL = {"llada-8b": "llada", "llada-1.5": "llada"}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_models_that_attend_fully_have_one_context(name):
+    for decoder in ("static", "sequential", "dynamic"):
+        config = compose([f"model={name}", f"decoder={decoder}"])
+        assert (config.model.family, config.decode.context, config.decode.cache) == (FULL[name], "full", "none")
+        assert config.decode.block_length == 32
+    assert compose([f"model={name}", "decoder=static", "decode.cache=dual"]).decode.cache == "dual"
+    assert compose(["decoder=static"]).decode.context == "block"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "decode.context must be full for model.family=llada, .* no autoregressive mode, got causal; use decoder="),
+        (["decoder=autoregressive"], "no autoregressive mode, got causal; use decoder=static, sequential or dynamic"),
+        (["decoder=s2d2_single"], "no autoregressive mode, got causal"),
+        (["decode.context=full"], "verifier=self asks the autoregressive mode, and model.family=llada, .* has none"),
+        (["decoder=s2d2_single", "decode.context=full"], "verifier=single needs decode.context=causal, got full"),
+        (["decoder=dynamic", "router=min_span"], "verifier=self asks the autoregressive mode"),
+        (["decoder=dynamic", "decode.context=block"], "decode.context must be full for .*, got block"),
+        (["decoder=editing"], "unmask=edit_tokens needs a model trained to edit, and model.family=llada was not"),
+        (["decoder=dynamic", "decode.cache=suffix"], "decode.cache must be one of none, prefix, dual, got 'suffix'"),
+        (["decoder=dynamic", "model=tiny", "decode.context=full"], "full is for models that .* got model.family=sdar"),
+    ],
+)
+def test_what_models_that_attend_fully_cannot_do(words, sentence):
+    model = [] if "model=tiny" in words else ["model=llada-8b"]
+    with pytest.raises(ConfigError, match=sentence) as caught:
+        compose([*model, *words])
+    assert "\n" not in str(caught.value)
+
+
 def test_autoregressive_means_block_length_one():
     with pytest.raises(ConfigError, match="decoder=autoregressive means decode.block_length=1, got 8"):
         compose(["decoder=autoregressive", "decode.block_length=8"])
@@ -125,8 +160,8 @@ def test_autoregressive_means_block_length_one():
     "file", sorted(package_folder("conf").glob("*/*.yaml")), ids=lambda f: f"{f.parent.name}={f.stem}"
 )
 def test_every_file_of_conf_composes(file):
-    source = ["model.source=x"] if file.stem == "custom" else []
-    config = compose([f"{file.parent.name}={file.stem}", *source])
+    besides = {"custom": ["model.source=x"], **dict.fromkeys(FULL, ["decoder=dynamic"])}
+    config = compose([f"{file.parent.name}={file.stem}", *besides.get(file.stem, [])])
     if file.parent.name in ("model", "decoder"):  # the name in the file is the file's name
         assert {"model": config.model.name, "decoder": config.decoder}[file.parent.name] == file.stem
 

@@ -37,9 +37,12 @@ IDLE = [  # under these settings, this word has no effect
     (["decoder=s2d2_single"], "unmask.threshold=0.1"),
     (["decoder=s2d2_single"], "estimator=margin"),
     (["decoder=s2d2_single", "verifier.form=sliding"], "seed=7"),
+    (["decoder=dynamic"], "decode.cache=dual"),
     (["decoder=s2d2_single"], "decode.top_k=2"),
 ]
+FULLY = ["model=llada-8b", "decoder=dynamic"]
 BUSY = [
+    (FULLY, "decode.cache=prefix"),
     (["router=score_threshold"], "estimator=margin"),
     (["router=hysteresis"], "estimator.beta=3"),
     (["router=min_span", "router.legacy=true"], "router.confidence=0.1"),
@@ -77,6 +80,13 @@ def test_no_effect_means_one_run_one_warning_and_equal_tokens(golden_model, sett
 def test_what_has_an_effect_is_a_run_of_its_own(settings, word):
     assert run_id(compose([*settings, word])) != run_id(compose(settings))
     assert warnings([word], [compose([*settings, word])]) == []
+
+
+def test_nothing_is_committed_where_nothing_is_final():
+    with_it, without = compose([*FULLY, "decode.commit=separate"]), compose(FULLY)
+    assert run_id(with_it) == run_id(without)
+    (sentence,) = warnings(["decode.commit=separate"], [with_it])
+    assert sentence.endswith("has no effect: with decode.context=full no keys and values are ever final")
 
 
 def test_each_router_says_whether_it_asks_for_an_estimate(golden_model, monkeypatch):

@@ -38,7 +38,7 @@ OPTIONS = {
 }
 CONFIG = {
     ModelConfig: "name source family revision mask_token stop_tokens block_length dtype",
-    DecodeConfig: "block_length denoising_steps max_new_tokens temperature top_k top_p context commit",
+    DecodeConfig: "block_length denoising_steps max_new_tokens temperature top_k top_p context commit cache",
     RunConfig: """model decode decoder unmask router estimator verifier task device threads dtype backend seed limit
     repeats batch_size results""",
 }

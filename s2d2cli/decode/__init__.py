@@ -101,7 +101,15 @@ class Decoder:
         yield self.last.generations[0].token_ids
 
     def check(self, model: ModelAdapter, requests: Sequence[Request]) -> None:
-        """Refuse blocks longer than the context, and prompts that are empty or leave no room for max_new_tokens."""
+        """Refuse a decoder for models that attend otherwise, blocks longer than the context, and prompts that are empty
+        or leave no room for max_new_tokens."""
+        context = self.settings.context
+        if model.attends_fully != (context == "full"):
+            raise ConfigError(
+                f"a decoder must be built for the model that it decodes, got decode.context={context} for "
+                f"{model.name}, which {'attends' if model.attends_fully else 'does not attend'} fully; "
+                f"give its model.family when building the decoder"
+            )
         new_tokens, block_length = self.settings.max_new_tokens, self.settings.block_length
         assert new_tokens is not None and block_length is not None
         if block_length > model.context:

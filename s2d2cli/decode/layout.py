@@ -88,16 +88,21 @@ class Layout:
             causal_BQ |= in_block_BQ & (positions_BQ < state.first_masked_B[:, None])
         return torch.where(causal_BQ, positions_BQ + 1, block_end_BQ)
 
+    def draft_rows(self, state: BlockState) -> tuple[Tensor, Tensor, Tensor]:
+        """First and last row of a draft and the end of what its rows see, (B,) each."""
+        low_B = self.low_B(state, state.start_B if self.edits else state.first_masked_B)
+        return low_B, state.block_end_B, state.block_end_B
+
     def draft(self, state: BlockState, rows_B: Tensor) -> tuple[ForwardPlan, Tensor] | None:
         """[pending tokens | the block as it stands] for some of the rows; None when there are none.
 
         Reads the masks alone, and for edits the decided tokens too: also returns their places in the block, (B, R),
         rows with fewer filled up with others.
         """
-        low_B = self.low_B(state, state.start_B if self.edits else state.first_masked_B)
-        high_B = torch.where(rows_B, state.block_end_B, low_B)
+        low_B, high_B, seen_B = self.draft_rows(state)
+        high_B, seen_B = (torch.where(rows_B, end_B, low_B) for end_B in (high_B, seen_B))
         wanted_BL = (state.generated_BL if self.edits else state.masked_BL) & rows_B[:, None]
-        width, extent, num_read = host_ints((high_B - low_B).max(), high_B.max(), wanted_BL.sum(1).max())
+        width, extent, num_read = host_ints((high_B - low_B).max(), seen_B.max(), wanted_BL.sum(1).max())
         if width == 0:
             return None
         positions_BQ, real_BQ = rows_between(low_B, high_B, width)

@@ -38,7 +38,7 @@ class StepLog:
         state, router = session.state, session.decoder.router
         columns = {
             "step": state.step_B,
-            "block": state.start_B // (session.decoder.settings.block_length or 1),
+            "block": (state.start_B - state.origin_B) // (session.decoder.settings.block_length or 1),
             "forwards": state.forwards_BK.sum(1),
             "span": draft.span_BL.sum(1),
             "score": router.score_B(draft) if hasattr(router, "score_B") else None,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from s2d2cli.decode.full import FullLayout
 from s2d2cli.decode.layout import Layout
 from s2d2cli.decode.meter import KINDS, OTHER, Meter
 from s2d2cli.decode.observe import Observer, Unobserved
@@ -61,8 +62,8 @@ class Session:
         self.state = idle_state(len(self.live), num_positions, length, model)
         self.state.grid = decoder.verifier.grid(settings.block_length)
         scratch = decoder.verifier.scratch(length)
-        pending, edits = settings.commit == "pending", decoder.editor is not None
-        self.layout = Layout(settings.context, pending, scratch, num_positions, edits, model.shift)
+        self.layout = make_layout(decoder, model, scratch, num_positions)
+        self.state.from_prompt = settings.context == "full"
         self.cache = model.new_cache(len(self.live), num_positions, self.layout.scratch)
         self.sampler = Sampler(settings.temperature, settings.top_k, settings.top_p)
         self.uniforms = uniforms or SampleStreams.empty(decoder.seed, len(self.live), model.device)
@@ -111,10 +112,10 @@ class Session:
 
     def window_B(self, start_B: Tensor) -> Tensor:
         """How many positions a draft that begins there looks at: a block, or, where windows slide, what the router
-        wants of what is left."""
+        wants of what is left; what is left at most, where blocks end with it."""
         state = self.state
         block_B = torch.full_like(start_B, state.block_length)
-        if state.grid == state.block_length:
+        if state.grid == state.block_length and not state.from_prompt:
             return block_B
         wanted = getattr(self.decoder.router, "window_B", None)
         wanted_B = block_B if wanted is None else torch.minimum(wanted(state), block_B)
@@ -168,7 +169,7 @@ class Session:
         and out of its editor's hands."""
         state = self.state
         first_masked_B = state.first_masked_B
-        moved_B = first_masked_B // state.grid * state.grid
+        moved_B = state.on_grid_B(first_masked_B)
         full_B = state.active_B & (moved_B > state.start_B)
         if self.decoder.editor is not None:
             full_B &= self.decoder.editor.finished_B(state)
@@ -241,6 +242,14 @@ class Session:
         return torch.where(stop_BX.any(1), state.start_B + leading_count(~stop_BX), state.canvas_BT.shape[1])
 
 
+def make_layout(decoder: Decoder, model: ModelAdapter, scratch: int, positions: int) -> Layout:
+    settings, edits = decoder.settings, decoder.editor is not None
+    assert settings.context is not None, "config.complete() comes first"
+    if settings.context == "full":
+        return FullLayout(settings.context, True, scratch, positions, edits, model.shift, settings.cache)
+    return Layout(settings.context, settings.commit == "pending", scratch, positions, edits, model.shift)
+
+
 def idle_state(rows: int, num_positions: int, length: int, model: ModelAdapter) -> BlockState:
     """Rows that no request has entered yet: canvases of masks."""
     canvas_BT = torch.full((rows, num_positions), model.mask_id, device=model.device)
@@ -265,5 +274,6 @@ def idle_state(rows: int, num_positions: int, length: int, model: ModelAdapter) 
         block_length=length,
         sub_block=length,
         grid=length,
+        from_prompt=False,
         mask_id=model.mask_id,
     )

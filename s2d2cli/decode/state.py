@@ -74,7 +74,7 @@ class BlockState:
     canvas_BT: Tensor  # prompt, decided tokens and masks
     prompt_len_B: Tensor
     end_B: Tensor  # prompt length + max_new_tokens
-    start_B: Tensor  # first position of the current block, a multiple of grid
+    start_B: Tensor  # first position of the current block, a multiple of grid behind the grid's origin
     encoded_B: Tensor  # positions below have final keys and values in the cache
     active_B: Tensor
     step_B: Tensor  # forwards-with-a-decision this row has made: names its random numbers and its reveal order
@@ -90,6 +90,7 @@ class BlockState:
     block_length: int  # the most positions that are looked at together
     sub_block: int  # of these so many are decided before the next ones are looked for
     grid: int  # where blocks may begin: at multiples of this, block_length or 1
+    from_prompt: bool  # counted from the prompt's end, and only as far as end; else from position 0
     mask_id: int
 
     @property
@@ -128,6 +129,15 @@ class BlockState:
         ahead_X = torch.arange(self.block_length + 1, device=self.start_B.device)
         return self.start_B + leading_count(self.canvas_BT.gather(1, self.start_B[:, None] + ahead_X) != self.mask_id)
 
+    @property
+    def origin_B(self) -> Tensor:
+        """Where the first block of the grid begins."""
+        return self.prompt_len_B if self.from_prompt else torch.zeros_like(self.prompt_len_B)
+
+    def on_grid_B(self, position_B: Tensor) -> Tensor:
+        """The last place at or before these positions where a block may begin."""
+        return self.origin_B + (position_B - self.origin_B) // self.grid * self.grid
+
     def rows(self, index_R: Tensor) -> BlockState:
         """The same for some of the rows."""
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -142,7 +152,7 @@ class BlockState:
             self.canvas_BT[row, : len(prompt)] = torch.tensor(prompt, device=device)
         self.prompt_len_B = torch.tensor([len(prompt) for prompt in prompts], device=device)
         self.end_B = self.prompt_len_B + new_tokens
-        self.start_B = self.prompt_len_B // self.grid * self.grid
+        self.start_B = self.on_grid_B(self.prompt_len_B)
         is_prompt_BT = torch.arange(self.canvas_BT.shape[1], device=device) < self.prompt_len_B[:, None]
         self.source_BT = torch.where(is_prompt_BT, int(Source.PROMPT), int(Source.UNDECIDED)).to(torch.int8)
         self.reveal_step_BT.fill_(-1)

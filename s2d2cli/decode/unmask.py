@@ -95,6 +95,11 @@ class EditTokens(LowConfidenceDynamic):
             f"unmask=edit_tokens decides at least unmask.num_to_transfer tokens a step, so decode.denoising_steps must "
             f"be left out, got {decode.denoising_steps}",
         )
+        require(
+            decode.context != "full",
+            f"unmask=edit_tokens needs a model trained to edit, and model.family={config.model.family} was not; "
+            f"use another unmask rule",
+        )
 
     def edits(self, draft: DraftStep, state: BlockState) -> Tensor:
         """bool (B, L): decided positions that get the draft's token."""

@@ -103,6 +103,11 @@ class SelfVerifier(BlockVerifier):
 
     def check_run(self, config: RunConfig) -> None:
         require(
+            config.decode.context != "full" or not getattr(config.router, "verifies", True),
+            f"verifier=self asks the autoregressive mode, and model.family={config.model.family}, which attends fully, "
+            f"has none; use decoder=static, sequential or dynamic",
+        )
+        require(
             self.form == "aligned" or encodes(config.decode),
             f"verifier.form=sliding needs decode.context=causal and decode.commit=pending, got "
             f"{config.decode.context} and {config.decode.commit}",

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from s2d2cli.config import ModelConfig, RunConfig
 from s2d2cli.errors import CheckpointError, ConfigError
-from s2d2cli.models import fast_dllm_v2, llada2, sdar
+from s2d2cli.models import fast_dllm_v2, llada, llada2, sdar
 from s2d2cli.models.adapter import ModelAdapter, Vocabulary
 from s2d2cli.models.checkpoint import find_folder, load_weights, read_json, weights
 from s2d2cli.models.memory import need_memory
+from s2d2cli.values import FULL_ATTENTION
 
 __all__ = ["ModelAdapter", "load_model", "pick_device"]
 
@@ -41,6 +42,7 @@ class Family:
 FAMILIES = {
     "sdar": Family(sdar.build_network),
     "fast_dllm_v2": Family(fast_dllm_v2.build_network, shift=1),
+    "llada": Family(llada.build_network, llada.native),
     "llada2": Family(llada2.build_network, llada2.native, llada2.EXACT, commits_last=False),
 }
 
@@ -66,6 +68,7 @@ def load_model(config: RunConfig) -> ModelAdapter:
     vocabulary = special_ids(model, folder, settings, tokenizer)
     adapter = ModelAdapter(model.name, network, vocabulary, tokenizer, family.shift)
     adapter.commits_last = family.commits_last
+    adapter.attends_fully = model.family in FULL_ATTENTION
     return adapter
 
 

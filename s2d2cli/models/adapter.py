@@ -37,6 +37,7 @@ class ModelAdapter:
     """
 
     commits_last = True  # the family's published code encodes an answer's last block too (decode.commit=separate)
+    attends_fully = False  # decode.context=full is what it was trained for, and nothing else
 
     def __init__(self, name: str, network: Any, vocabulary: Vocabulary, tokenizer: Any | None, shift: int = 0) -> None:
         self.name, self.shift = name, shift

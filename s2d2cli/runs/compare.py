@@ -14,6 +14,7 @@ from typing import Any
 from s2d2cli.errors import ConfigError
 from s2d2cli.runs import described
 from s2d2cli.runs.again import find
+from s2d2cli.runs.approximate import approximations
 from s2d2cli.runs.store import Record, decoder_name
 from s2d2cli.tasks.statistics import PairedDifference, paired_difference, paired_ratio_interval
 
@@ -32,7 +33,9 @@ class Side:
     def name(self) -> str:
         config = self.record["config"]
         decoder = decoder_name(config["decoder"], config["router"]["kind"])
-        return f"{decoder} at block length {config['decode']['block_length']} ({self.record['run_id']})"
+        told = approximations(described.settings(self.record)).items()
+        words = "".join(f", {key}={value} (approximate)" for key, value in told)
+        return f"{decoder} at block length {config['decode']['block_length']}{words} ({self.record['run_id']})"
 
     @property
     def company(self) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from s2d2cli.effect import effective
+from s2d2cli.runs.approximate import approximations
 from s2d2cli.runs.environment import hardware
 from s2d2cli.runs.store import Record, RunFolder, decoder_name
 from s2d2cli.tasks.statistics import mean_and_deviation
@@ -129,14 +130,15 @@ def flat(tree: Record, prefix: str = "") -> dict[str, Any]:
 
 
 def varied(rows: pd.DataFrame) -> list[str]:
-    """For each row its block length, what differs between the rows of its decoder, and how it samples if that does."""
+    """For each row its block length, what differs between the rows of its decoder, how it samples if that does, and
+    what makes it approximate."""
     texts = []
     for decoder, mine in zip(rows["decoder"], rows["settings"], strict=True):
         peers = rows.loc[rows["decoder"] == decoder, "settings"]
         differing = [key for key in mine if differs(key, peers) or (key in SHARED and differs(key, rows["settings"]))]
         steps_given = mine["decode.denoising_steps"] != mine["decode.block_length"]
         shown = ["decode.block_length"] + (["decode.denoising_steps"] if steps_given else [])
-        shown += [key for key in differing if key not in SHORT]
+        shown += [key for key in mine if key in differing and key not in SHORT or key in approximations(mine)]
         texts.append(" ".join(f"{name}={plain(mine[key])}" for key, name in zip(shown, names(shown), strict=True)))
     return texts
 

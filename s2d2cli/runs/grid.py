@@ -33,7 +33,7 @@ from s2d2cli.folders import files
 from s2d2cli.overrides import Words, axes, did_you_mean, product
 
 ABOUT_BLOCKS = re.compile(
-    r"(router|unmask|estimator|verifier)\b|decode\.(block_length|denoising_steps|context|commit)$"
+    r"(router|unmask|estimator|verifier)\b|decode\.(block_length|denoising_steps|context|commit|cache)$"
 )
 BASELINE = "decoder=autoregressive"
 Texts = dict[str, str]

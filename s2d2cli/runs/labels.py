@@ -1,4 +1,5 @@
-"""What to call a decoder beside others: its name, its block length, and the settings in which they differ."""
+"""What to call a decoder beside others: its name, its block length, the settings in which they differ, and those that
+make it approximate."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 from s2d2cli.config import RunConfig, record
 from s2d2cli.effect import effective, without_effect
 from s2d2cli.overrides import leaves
+from s2d2cli.runs.approximate import approximations
 from s2d2cli.runs.store import decoder_name
 
 Config = Mapping[str, Any]  # a recorded configuration, less what has no effect in it
@@ -30,8 +32,8 @@ def labels(configs: Sequence[Config]) -> list[str]:
     found = []
     for config, mine in zip(configs, decoders, strict=True):
         peers = [own for other, own in zip(configs, decoders, strict=True) if name_of(other) == name_of(config)]
-        differing = [key for key in mine if len({str(own.get(key)) for own in peers}) > 1]
-        words = [f"{key.removesuffix('.kind').rpartition('.')[2]}={mine[key]}" for key in differing]
+        told = [k for k in mine if k in approximations(mine) or len({str(own.get(k)) for own in peers}) > 1]
+        words = [f"{key.removesuffix('.kind').rpartition('.')[2]}={mine[key]}" for key in told]
         found.append(" ".join([name_of(config), f"block={config['decode']['block_length']}", *words]))
     return found
 

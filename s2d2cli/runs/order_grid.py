@@ -85,14 +85,15 @@ def legend(tokens: Sequence[Token], last: int) -> Text:
     return drawn.append(f"; {NEWLINE} line break, {STOP} stop.")
 
 
-def block_table(generation: Generation, texts: Sequence[str], prompt_tokens: int, block_length: int) -> Table:
-    """A row per block: its steps, how its tokens came to be, and its text."""
+def block_table(generation: Generation, texts: Sequence[str], in_front: int, block_length: int) -> Table:
+    """A row per block: its steps, how its tokens came to be, and its text. `in_front`: so many tokens of the first
+    blocks stand in front of the answer."""
     grid = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     sources = [source for source in MARKS if source in generation.sources]
     for name in ("block", "steps", "tokens", *sources):
         grid.add_column(word(name), justify="right", style=STYLES.get(name))
     grid.add_column("text", overflow="fold")
-    tokens = enumerate(tokens_of(generation, texts), prompt_tokens)
+    tokens = enumerate(tokens_of(generation, texts), in_front)
     for number, group in groupby(tokens, key=lambda pair: pair[0] // block_length):
         block = [token for _, token in group]
         counts = Counter(token.source for token in block)

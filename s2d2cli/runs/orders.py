@@ -9,6 +9,7 @@ from typing import Any
 
 from s2d2cli.config import RunConfig
 from s2d2cli.decode import Request, build_decoder
+from s2d2cli.decode.full import tokens_in_front
 from s2d2cli.effect import effective
 from s2d2cli.errors import ConfigError
 from s2d2cli.runs.evaluate import Models
@@ -38,9 +39,9 @@ class Decoded:
     orders: list[Order]
 
 
-def order(prompt_tokens: int, steps: Sequence[int], block_length: int, edits: int = 0) -> Order:
-    """A prompt that ends inside a block leaves a shorter first one."""
-    return Order(list(steps), [(prompt_tokens + i) // block_length for i in range(len(steps))], edits)
+def order(in_front: int, steps: Sequence[int], block_length: int, edits: int = 0) -> Order:
+    """Tokens in front of the answer that end inside a block leave a shorter first one."""
+    return Order(list(steps), [(in_front + i) // block_length for i in range(len(steps))], edits)
 
 
 def stored(paths: Iterable[Path]) -> list[Decoded]:
@@ -76,9 +77,15 @@ def of_folder(folder: RunFolder) -> Decoded:
 
 
 def orders_of(record: Record, rows: dict[str, Record]) -> list[Order]:
-    length = record["config"]["decode"]["block_length"]
+    decode = record["config"]["decode"]
     return [
-        order(row["prompt_tokens"], row["reveal_steps"], length, row.get("edits", 0)) for _, row in sorted(rows.items())
+        order(
+            tokens_in_front(decode["context"], row["prompt_tokens"]),
+            row["reveal_steps"],
+            decode["block_length"],
+            row.get("edits", 0),
+        )
+        for _, row in sorted(rows.items())
     ]
 
 
@@ -93,7 +100,8 @@ def order_of(entry: Entry) -> Order:
     steps = {token["position"]: step for step, token in events if token["source"] != "edited"}
     edited = [token["position"] for _, token in events if token["source"] == "edited"]
     edits = sum(position < low + tokens for position in edited)
-    return order(low, [steps[low + i] for i in range(tokens)], entry["block_length"], edits)
+    in_front = tokens_in_front(entry["config"]["decode"].get("context"), low)
+    return order(in_front, [steps[low + i] for i in range(tokens)], entry["block_length"], edits)
 
 
 def decoded_now(config: RunConfig, models: Models) -> Decoded:
@@ -104,10 +112,11 @@ def decoded_now(config: RunConfig, models: Models) -> Decoded:
     found: dict[str, Order] = {}
     length = config.decode.block_length
     assert length is not None
-    lengths = {request.sample_id: len(request.prompt_ids) for request in requests}
+    context = config.decode.context
+    in_front = {request.sample_id: tokens_in_front(context, len(request.prompt_ids)) for request in requests}
     with progress(len(requests), 0) as shown:
         for generation in decoder.session(model, requests, config.batch_size).results():
             name = generation.sample_id
-            found[name] = order(lengths[name], generation.reveal_steps, length, generation.edits)
+            found[name] = order(in_front[name], generation.reveal_steps, length, generation.edits)
             shown.advance(len(generation.token_ids))
     return Decoded("decoded now", config_of(config), [found[request.sample_id] for request in requests])

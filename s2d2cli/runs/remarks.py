@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
+from s2d2cli.runs.approximate import MEANING, approximations
 from s2d2cli.runs.baseline import spends_one_forward
 from s2d2cli.runs.described import seed_lines
 from s2d2cli.runs.metrics import SPEEDUP, Metric
@@ -26,7 +27,14 @@ def remarks(report: Report) -> list[str]:
             *other_code(table),
             *other_software(table),
         ]
-        found += [*traced(table), *gaps(report, table), *nearly(report, table), *unpaired(table), *slower(table)]
+        found += [
+            *approximate(table),
+            *traced(table),
+            *gaps(report, table),
+            *nearly(report, table),
+            *unpaired(table),
+            *slower(table),
+        ]
     return [*found, *(f"Not in the tables: {line}." for line in report.unfinished)]
 
 
@@ -89,6 +97,13 @@ def other_software(table: Table) -> Iterator[str]:
     versions = sorted(set(table.rows["software"]))
     if len(versions) > 1:
         yield f"The rows of {table.title.partition(';')[0]} ran on different software ({'; '.join(versions)})."
+
+
+def approximate(table: Table) -> Iterator[str]:
+    rows = table.rows[[bool(approximations(settings)) for settings in table.rows["settings"]]]
+    if len(rows):
+        names = ", ".join(name(row) for _, row in rows.iterrows()) if len(rows) <= FEW else f"{len(rows)} settings"
+        yield f"{names} in {table.title.partition(';')[0]}: {MEANING}."
 
 
 def traced(table: Table) -> Iterator[str]:

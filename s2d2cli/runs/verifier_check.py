@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from s2d2cli.config import RunConfig, compose
+from s2d2cli.config import RunConfig, compose, trained_context
 from s2d2cli.errors import ConfigError
 from s2d2cli.runs.evaluate import Models, Outcome, evaluate
 from s2d2cli.runs.store import RunFolder, decoder_name
@@ -42,7 +42,7 @@ def autoregressive(config: RunConfig) -> RunConfig:
 def unverified(config: RunConfig) -> RunConfig:
     """The same without verification: plain diffusion with the same unmask rule, in the context it was trained for."""
     plain = compose([f"decoder={PLAIN.get(config.unmask.kind, 'dynamic')}"])
-    decode = replace(config.decode, context=plain.decode.context)
+    decode = replace(config.decode, context=trained_context(config))
     return replace(config, decoder=plain.decoder, decode=decode, router=plain.router)
 
 

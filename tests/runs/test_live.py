@@ -280,7 +280,7 @@ def test_the_grid_puts_the_step_under_each_token():
 
 def test_the_block_table_counts_by_block():
     found = generation("abcdef", [0, 0, 1, 2, 2, 2], ["unmasked"] * 2 + ["accepted"] * 4)
-    table = block_table(found, list("abcdef"), prompt_tokens=3, block_length=4)
+    table = block_table(found, list("abcdef"), in_front=3, block_length=4)
     cells = [list(column.cells) for column in table.columns]
     assert cells[:5] == [["0", "1", "2"], ["1", "3", "1"], ["1", "4", "1"], ["1", "1", ""], ["", "3", "1"]]
 
