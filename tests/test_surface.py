@@ -70,6 +70,7 @@ STRATEGIES = {
     "verifier": {
         "self": """acceptance published_temperature skip_redundant ahead bonus form spans resample residual_temperature
         tempering ratio_threshold ratio_spans keep_confident""",
+        "chain": "nodes order",
         "single": "form max_rows",
     },
     "task": {
@@ -92,6 +93,7 @@ PRESETS = {
     "s2d2_adaptive": "unmask=low_confidence_dynamic router=cost_aware verifier=single form=sliding context=causal",
     "s2d2_single": "unmask=low_confidence_dynamic router=always verifier=single context=causal",
     "sequential": "unmask=sequential router=never",
+    "ssd": "unmask=low_confidence_static router=always verifier=chain",
     "static": "unmask=low_confidence_static router=never",
 }
 

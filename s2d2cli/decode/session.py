@@ -266,6 +266,8 @@ def idle_state(rows: int, num_positions: int, length: int, model: ModelAdapter) 
         post_steps_B=zeros_B.clone(),
         quiet_B=torch.zeros_like(zeros_B, dtype=torch.bool),
         reveal_step_BT=torch.full_like(canvas_BT, -1, dtype=torch.int32),
+        order_BT=torch.zeros_like(canvas_BT, dtype=torch.int32),
+        decided_B=zeros_B.clone(),
         source_BT=torch.full_like(canvas_BT, int(Source.UNDECIDED), dtype=torch.int8),
         edits_BT=torch.zeros_like(canvas_BT, dtype=torch.int32),
         forwards_BK=torch.zeros(rows, len(KINDS), dtype=torch.long, device=model.device),

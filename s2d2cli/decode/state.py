@@ -42,6 +42,7 @@ class Commit:
     tokens_BL: Tensor
     mask_BL: Tensor
     source_BL: Tensor  # int8 Source
+    rank_BL: Tensor | None = None  # the order among the tokens of this step, from 0 on; None: all at once
 
     def add(self, tokens_BL: Tensor, mask_BL: Tensor, source: Source) -> Commit:
         """This commit and, where `mask_BL` holds, `tokens_BL` from `source`."""
@@ -49,6 +50,7 @@ class Commit:
             torch.where(mask_BL, tokens_BL, self.tokens_BL),
             self.mask_BL | mask_BL,
             torch.where(mask_BL, int(source), self.source_BL).to(torch.int8),
+            self.rank_BL,
         )
 
     @staticmethod
@@ -82,6 +84,8 @@ class BlockState:
     post_steps_B: Tensor  # those of them that met no mask
     quiet_B: Tensor  # bool: the last step met no mask and edited nothing
     reveal_step_BT: Tensor  # int32, the step that first decided each position; -1 for prompt and undecided
+    order_BT: Tensor  # int32, how many tokens were decided before each; equal numbers were decided together
+    decided_B: Tensor  # new tokens so far
     source_BT: Tensor  # int8 Source
     edits_BT: Tensor  # int32, how often each position was edited
     forwards_BK: Tensor  # forwards that each row took part in, by kind
@@ -159,7 +163,10 @@ class BlockState:
         self.active_B = torch.ones_like(self.active_B)
         self.window_B = torch.full_like(self.start_B, self.block_length)
         self.next_block(self.active_B)
-        for counted in (self.encoded_B, self.step_B, self.forwards_BK, self.verified_B, self.edits_BT):
+        for counted in (
+            *(self.encoded_B, self.step_B, self.forwards_BK, self.verified_B, self.edits_BT, self.order_BT),
+            self.decided_B,
+        ):
             counted.zero_()
 
     def next_block(self, rows_B: Tensor) -> None:
@@ -187,6 +194,7 @@ class BlockState:
         if bonus is not None:
             self.append(bonus)
             decided_B = decided_B + bonus.mask_B
+        self.decided_B = self.decided_B + decided_B
         self.step_B += self.active_B
         self.block_step_B += self.active_B
         return decided_B
@@ -199,10 +207,12 @@ class BlockState:
     def _put(self, positions_BX: Tensor, commit: Commit) -> None:
         step_BX = self.step_B[:, None].expand_as(positions_BX).to(torch.int32)
         first_BX = commit.mask_BL & (commit.source_BL != Source.EDITED)
+        order_BX = self.decided_B[:, None] + (step_BX * 0 if commit.rank_BL is None else commit.rank_BL)
         for canvas_BT, new_BX, where_BX in (
             (self.canvas_BT, commit.tokens_BL, commit.mask_BL),
             (self.source_BT, commit.source_BL, commit.mask_BL),
             (self.reveal_step_BT, step_BX, first_BX),
+            (self.order_BT, order_BX.to(torch.int32), first_BX),
         ):
             old_BX = canvas_BT.gather(1, positions_BX)
             canvas_BT.scatter_(1, positions_BX, torch.where(where_BX, new_BX, old_BX))

@@ -25,6 +25,7 @@ class Generation:
     token_ids: list[int]  # new ids up to and including the stop token
     finish: str  # "stop" or "length"
     reveal_steps: list[int]  # the row's step that first decided each token; equal numbers were decided together
+    reveal_order: list[int]  # how many new tokens were decided before each; equal numbers were decided together
     sources: list[str]  # how each token came to be: unmasked, accepted, resampled, edited
     forwards: dict[str, int]  # forwards that this row took part in, by kind
     drafted_steps: int
@@ -58,6 +59,7 @@ def generations(requests: Sequence[Request], state: BlockState, stop_ids: Sequen
         for tensor in (
             state.canvas_BT,
             state.reveal_step_BT,
+            state.order_BT,
             state.source_BT,
             state.edits_BT,
             state.forwards_BK,
@@ -69,7 +71,7 @@ def generations(requests: Sequence[Request], state: BlockState, stop_ids: Sequen
     ]
     results = []
     for request, row in zip(requests, zip(*columns, strict=True), strict=True):
-        canvas, reveal_steps, sources, edits, forwards, steps, verified, low, end = row
+        canvas, reveal_steps, order, sources, edits, forwards, steps, verified, low, end = row
         high, finish = cut(canvas, low, end, stop_ids, state.mask_id)
         results.append(
             Generation(
@@ -77,6 +79,7 @@ def generations(requests: Sequence[Request], state: BlockState, stop_ids: Sequen
                 token_ids=canvas[low:high],
                 finish=finish,
                 reveal_steps=reveal_steps[low:high],
+                reveal_order=order[low:high],
                 sources=[Source(source).name.lower() for source in sources[low:high]],
                 edits=sum(edits[low:high]),
                 forwards={kind.value: count for kind, count in zip(KINDS, forwards, strict=True)},

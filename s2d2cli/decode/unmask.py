@@ -10,7 +10,7 @@ Axes: B rows, L block positions.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -32,6 +32,8 @@ class UnmaskRule(Protocol):
 class Sequential:
     """Reveal the leftmost masks."""
 
+    exact: ClassVar[bool] = True  # never more than it owes
+
     def select(self, draft: DraftStep, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
         return masked_BL & (masked_BL.cumsum(1) <= quota_B[:, None])
 
@@ -40,6 +42,8 @@ class Sequential:
 @dataclass
 class LowConfidenceStatic:
     """Reveal the most confident masks, exactly the quota (the low-confidence ones stay masked, hence the name)."""
+
+    exact: ClassVar[bool] = True
 
     def select(self, draft: DraftStep, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
         return first_by(-draft.confidence_BL, masked_BL, quota_B)
