@@ -9,4 +9,7 @@ VALUES = {
     "backend": ("eager",),
 }
 
-FULL_ATTENTION = ("llada",)  # families of models that attend fully; decode.context=full is theirs, and theirs alone
+FULL_ATTENTION = (
+    "dream",
+    "llada",
+)  # families of models that attend fully; decode.context=full is theirs, and theirs alone

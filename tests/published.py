@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 VOCABULARY, STOP, MASK = 100, 98, 99
 LLADA = {  # the keys of LLaDA-8B-Instruct's config.json that say something of the network, small
@@ -68,6 +68,49 @@ def llada(folder: Path) -> LlamaForCausalLM:
         tensors[f"{theirs}.up_proj.weight"] = ours[f"{layer}.mlp.up_proj.weight"]
         tensors[f"{theirs}.ff_out.weight"] = ours[f"{layer}.mlp.down_proj.weight"]
     save(folder, LLADA, tensors)
+    return network
+
+
+DREAM = {  # those of Dream-v0-Instruct-7B's, with stray ones
+    "model_type": "Dream",
+    "architectures": ["DreamModel"],
+    "auto_map": {"AutoModel": "modeling_dream.DreamModel"},
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_act": "silu",
+    "max_position_embeddings": 256,
+    "max_window_layers": 3,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000.0,
+    "rope_scaling": None,
+    "sliding_window": None,
+    "use_sliding_window": False,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+    "vocab_size": VOCABULARY,
+    "eos_token_id": STOP,
+    "mask_token_id": MASK,
+}
+
+
+def dream(folder: Path) -> Qwen2ForCausalLM:
+    """The same for Dream, whose weights bear the native names."""
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        rms_norm_eps=1e-6,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+    )
+    network = scattered(Qwen2ForCausalLM(config))
+    save(folder, DREAM, network.state_dict())
     return network
 
 

@@ -80,7 +80,7 @@ def diffuse_fully(
     for start in range(len(prompt), end, block_length):
         block_end, kept, step = min(start + block_length, end), Kept(), 0
         while mask in tokens[start:block_end] and not finished(tokens, len(prompt), end, model):
-            first = 0 if policy == "none" or step == 0 else start
+            first = 0 if policy == "none" or step == 0 else start - model.shift
             last = block_end if policy == "dual" and step > 0 else end
             logits = (
                 kept.logits(model, tokens, first, last) if policy != "none" else Kept().logits(model, tokens, 0, end)
@@ -109,7 +109,7 @@ class Kept:
         return tuple(stored)
 
     def logits(self, model: ModelAdapter, tokens: list[int], first: int, last: int) -> torch.Tensor:
-        """(T, V) logits by position, computed for first..last-1 alone while all positions are seen."""
+        """(T, V) logits by position, computed from first..last-1 alone while all positions are seen."""
         self.first, self.last = first, last
         everything = torch.ones(1, 1, last - first, len(tokens), dtype=torch.bool)
         with torch.inference_mode():
@@ -121,7 +121,7 @@ class Kept:
                 **{model._cache_argument: self},
             )
         logits = torch.full((len(tokens), out.logits.shape[-1]), torch.nan)
-        logits[first:last] = out.logits[0]
+        logits[first + model.shift : last] = out.logits[0, : last - first - model.shift]
         logits[:, model.mask_id] = -torch.inf
         return logits
 

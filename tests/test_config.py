@@ -116,7 +116,7 @@ def test_the_llada2_presets(name, model):
     assert (rule.kind, rule.num_to_transfer, rule.max_post_steps) == ("edit_tokens", 1, 16)
 
 
-FULL = {"llada-8b": "llada", "llada-1.5": "llada"}
+FULL = {"llada-8b": "llada", "llada-1.5": "llada", "dream-7b": "dream"}
 
 
 @pytest.mark.parametrize("name", FULL)

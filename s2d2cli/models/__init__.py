@@ -14,7 +14,7 @@ from torch import Tensor
 
 from s2d2cli.config import ModelConfig, RunConfig
 from s2d2cli.errors import CheckpointError, ConfigError
-from s2d2cli.models import fast_dllm_v2, llada, llada2, sdar
+from s2d2cli.models import dream, fast_dllm_v2, llada, llada2, sdar
 from s2d2cli.models.adapter import ModelAdapter, Vocabulary
 from s2d2cli.models.checkpoint import find_folder, load_weights, read_json, weights
 from s2d2cli.models.memory import need_memory
@@ -42,6 +42,7 @@ class Family:
 FAMILIES = {
     "sdar": Family(sdar.build_network),
     "fast_dllm_v2": Family(fast_dllm_v2.build_network, shift=1),
+    "dream": Family(dream.build_network, shift=1),
     "llada": Family(llada.build_network, llada.native),
     "llada2": Family(llada2.build_network, llada2.native, llada2.EXACT, commits_last=False),
 }

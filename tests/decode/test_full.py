@@ -26,7 +26,7 @@ DECODERS = {
 }
 
 
-@pytest.fixture(scope="module", params=["llada"])
+@pytest.fixture(scope="module", params=["llada", "dream"])
 def model(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param) / "checkpoint"
     getattr(published, request.param)(folder)
@@ -83,10 +83,11 @@ def test_a_stop_token_ends_an_answer(model, policy, monkeypatch):
     ("policy", "rows"), [("none", 16 * 21), ("prefix", 21 + 7 * 16 + 21 + 7 * 8), ("dual", 2 * 21 + 14 * 8)]
 )
 def test_what_a_policy_computes(model, policy, rows):
-    """A prompt of 5 and two blocks of 8 in one step per token: the first step of a block computes all 21 positions."""
+    """A prompt of 5 and two blocks of 8 in one step per token: the first step of a block computes all 21 positions,
+    the others, for a right-shifted model, the one left of the block as well."""
     decoder = full(unmask=Sequential(), block_length=8, max_new_tokens=16, cache=policy)
     result = decoder.generate(model, [Request("x", [1, 2, 3, 4, 5])])
-    assert result.cost.forwards == 16 and result.cost.query_rows == rows
+    assert result.cost.forwards == 16 and result.cost.query_rows == rows + 14 * model.shift * (policy != "none")
 
 
 def test_blocks_are_counted_from_the_prompts_end(model):

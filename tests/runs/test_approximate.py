@@ -1,4 +1,4 @@
-"""A run whose decoding is approximate is named so wherever it stands beside others."""
+"""Models that attend fully, in tables: what is approximate is named so wherever it stands beside others."""
 
 from __future__ import annotations
 
@@ -36,6 +36,11 @@ def test_in_a_report(results):
     assert [line for line in remarks(report) if "approximate" in line] == [
         f"dynamic block=32 cache=dual in {report.tables[0].title.partition(';')[0]}: {MEANING}."
     ]
+
+
+def test_no_autoregressive_baseline_is_asked_of_what_cannot_give_one(results):
+    (advice,) = [line for line in remarks(build(find_runs([results]), Wish())) if "has no baseline" in line]
+    assert advice.endswith("so no speed-up: name one with --baseline.")
 
 
 def test_alone_in_a_report(results):
