@@ -61,7 +61,9 @@ class Session:
         num_positions = (-(-longest // length) + 2) * length
         self.state = idle_state(len(self.live), num_positions, length, model)
         self.state.grid = decoder.verifier.grid(settings.block_length)
-        scratch = decoder.verifier.scratch(length)
+        # a verification may repeat a draft's rows, which is the whole canvas where a model attends fully
+        wide = model.attends_fully and getattr(decoder.router, "verifies", True)
+        scratch = decoder.verifier.scratch(num_positions if wide else length)
         self.layout = make_layout(decoder, model, scratch, num_positions)
         self.state.from_prompt = settings.context == "full"
         self.cache = model.new_cache(len(self.live), num_positions, self.layout.scratch)

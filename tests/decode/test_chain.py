@@ -7,22 +7,28 @@ import copy
 import pytest
 import torch
 
-from s2d2cli.config import compose
+from s2d2cli.config import ModelConfig, RunConfig, compose
 from s2d2cli.decode import Request
 from s2d2cli.decode.chain import ChainVerifier
 from s2d2cli.decode.routers import Always
 from s2d2cli.decode.unmask import LowConfidenceStatic, Sequential
 from s2d2cli.errors import ConfigError
+from s2d2cli.models import load_model
+from tests import published
 from tests.conftest import load_golden, make_decoder
 
-PROMPTS = [[5], list(range(20, 28)), [284, 65, 141, 270, 111, 94, 3, 188, 129, 22, 216, 270, 270]]
+PROMPTS = [[5], list(range(20, 28)), [84, 65, 41, 70, 11, 94, 3, 88, 29, 22, 16, 70, 71]]
 REQUESTS = [Request(str(number), prompt) for number, prompt in enumerate(PROMPTS)]
 NEW = 24
 
 
-@pytest.fixture(scope="module", params=["sdar", "llada2", "fast_dllm_v2", "random"])
-def model(request):
-    """The golden checkpoints, and one of them with weights that nobody trained."""
+@pytest.fixture(scope="module", params=["sdar", "llada2", "fast_dllm_v2", "random", "llada"])
+def model(request, tmp_path_factory):
+    """The golden checkpoints, one of them with weights that nobody trained, and one that attends fully."""
+    if request.param == "llada":
+        folder = tmp_path_factory.mktemp("llada") / "checkpoint"
+        published.llada(folder)
+        return load_model(RunConfig(ModelConfig("llada", str(folder), "llada"), device="cpu"))
     found = load_golden("sdar" if request.param == "random" else request.param)
     if request.param == "random":
         torch.manual_seed(0)
@@ -36,18 +42,25 @@ def stepwise(model):
     """Each kind of block and context once: what one-token decoding reveals, in its order, and its forwards."""
     known = {}
 
-    def decode(length: int, context: str, rule):
-        key = (length, context, type(rule))
+    def decode(length: int, settings: dict, rule):
+        key = (length, str(settings), type(rule))
         if key not in known:
-            settings = dict(block_length=length, context=context, max_new_tokens=NEW)
-            known[key] = make_decoder(unmask=rule, **settings).generate(model, REQUESTS).generations
+            shared = dict(block_length=length, max_new_tokens=NEW)
+            known[key] = make_decoder(unmask=rule, **shared, **settings).generate(model, REQUESTS).generations
         return known[key]
 
     return decode
 
 
-def chain(length: int, context: str, nodes: int, order: str = "linear", rule=None):
-    settings = dict(block_length=length, context=context, max_new_tokens=NEW)
+def ways(model) -> list[dict]:
+    """The contexts, or cache policies, under which the trajectories must agree."""
+    if model.attends_fully:
+        return [dict(context="full", cache=policy) for policy in ("none", "prefix", "dual")]
+    return [dict(context=context) for context in ("block", "causal")]
+
+
+def chain(length: int, settings: dict, nodes: int, order: str = "linear", rule=None):
+    settings = dict(block_length=length, max_new_tokens=NEW) | settings
     return make_decoder(Always(), rule or LowConfidenceStatic(), ChainVerifier(nodes, order), **settings)
 
 
@@ -60,21 +73,25 @@ def total(generations) -> int:
 
 
 @pytest.mark.parametrize("order", ["linear", "mix"])
-@pytest.mark.parametrize("context", ["block", "causal"])
+@pytest.mark.parametrize("how", [0, 1, 2])
 @pytest.mark.parametrize("length", [4, 8, 16, 32])
-def test_ssd_reveals_the_same_tokens_in_the_same_order(model, stepwise, length, context, order):
-    expected = stepwise(length, context, LowConfidenceStatic())
-    for nodes in range(1, 9):
-        found = chain(length, context, nodes, order).generate(model, REQUESTS).generations
+def test_ssd_reveals_the_same_tokens_in_the_same_order(model, stepwise, length, how, order):
+    """Under each context, and where a model attends fully under each cache policy."""
+    if how >= len(ways(model)):
+        pytest.skip("a block-causal model has two contexts here, a full one three policies")
+    settings = ways(model)[how]
+    expected = stepwise(length, settings, LowConfidenceStatic())
+    for nodes in range(1, 9) if order == "linear" else (3, 5, 8):
+        found = chain(length, settings, nodes, order).generate(model, REQUESTS).generations
         assert trajectory(found) == trajectory(expected), nodes
 
 
 @pytest.mark.parametrize("nodes", [1, 3, 8])
 def test_ssd_batch_is_singles_and_spends_fewer_forwards(model, stepwise, nodes):
-    decoder = chain(8, "block", nodes)
+    decoder = chain(8, ways(model)[0], nodes)
     found = decoder.generate(model, REQUESTS).generations
     assert found == [decoder.generate(model, [request]).generations[0] for request in REQUESTS]
-    spent, before = total(found), total(stepwise(8, "block", LowConfidenceStatic()))
+    spent, before = total(found), total(stepwise(8, ways(model)[0], LowConfidenceStatic()))
     assert spent <= before + len(REQUESTS) if nodes == 1 else spent < 0.9 * before
     assert any(g.accepted for g in found) == (nodes > 1)
 
@@ -82,31 +99,31 @@ def test_ssd_batch_is_singles_and_spends_fewer_forwards(model, stepwise, nodes):
 def test_ssd_mixed_order_needs_no_more_forwards(model):
     for nodes in (4, 8):
         linear, mix = (
-            total(chain(8, "block", nodes, o).generate(model, REQUESTS).generations) for o in ("linear", "mix")
+            total(chain(8, ways(model)[0], nodes, o).generate(model, REQUESTS).generations) for o in ("linear", "mix")
         )
         assert mix <= linear
 
 
 def test_ssd_follows_another_rule_and_separate_commits(model, stepwise):
-    expected = stepwise(8, "block", Sequential())
-    assert trajectory(chain(8, "block", 4, rule=Sequential()).generate(model, REQUESTS).generations) == trajectory(
-        expected
-    )
-    decoder = chain(8, "block", 4)
+    expected = stepwise(8, ways(model)[0], Sequential())
+    assert trajectory(
+        chain(8, ways(model)[0], 4, rule=Sequential()).generate(model, REQUESTS).generations
+    ) == trajectory(expected)
+    decoder = chain(8, ways(model)[0], 4)
     decoder.settings.commit = "separate"
     found = decoder.generate(model, REQUESTS).generations
-    assert trajectory(found) == trajectory(stepwise(8, "block", LowConfidenceStatic()))
+    assert trajectory(found) == trajectory(stepwise(8, ways(model)[0], LowConfidenceStatic()))
 
 
 def test_ssd_stops_at_a_stop_token(model, stepwise):
     """A token of the middle stands for the stop token: what lies behind it is not given, as in one-token decoding."""
-    plain = stepwise(8, "block", LowConfidenceStatic())
+    plain = stepwise(8, ways(model)[0], LowConfidenceStatic())
     stopping = copy.copy(model)
     stopping.stop_ids = (plain[2].token_ids[NEW // 2],)
     rule = LowConfidenceStatic()
-    settings = dict(block_length=8, context="block", max_new_tokens=NEW)
+    settings = dict(block_length=8, max_new_tokens=NEW) | ways(model)[0]
     expected = make_decoder(unmask=rule, **settings).generate(stopping, REQUESTS).generations
-    found = chain(8, "block", 5).generate(stopping, REQUESTS).generations
+    found = chain(8, ways(model)[0], 5).generate(stopping, REQUESTS).generations
     assert [g.token_ids for g in found] == [g.token_ids for g in expected] and found[2].finish == "stop"
 
 
