@@ -35,7 +35,8 @@ def trained_length(folder: Path) -> list[str]:
     """The block length that the checkpoint says it was trained with, if it does. Whatever else is wrong with its files,
     the loader says."""
     try:
-        length = json.loads((folder / "config.json").read_text(encoding="utf-8"))["block_size"]
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        length = config["bd_size" if "bd_size" in config else "block_size"]  # Fast-dLLM v2 and SDAR name it so
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return [f"model.block_length={length}"] if isinstance(length, int) else []

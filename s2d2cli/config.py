@@ -76,6 +76,7 @@ class DecodeConfig:
     """What every decoder shares."""
 
     block_length: int | None = None  # null: the model's trained block length
+    sub_block_length: int | None = None  # null: none; parts of a block, each decided before the next, all of it visible
     denoising_steps: int | None = None  # null: the block length, i.e. at least one token a step
     max_new_tokens: int | None = None  # null: the task's length, 256 without a task
     temperature: float = 0.0  # 0 is greedy: argmax draft, exact acceptance, argmax replacement
@@ -83,6 +84,7 @@ class DecodeConfig:
     top_p: float = 1.0  # 1 is off
     context: str | None = None  # how decided tokens attend; null: as the model was trained. See decode/layout.py
     commit: str = "pending"  # "separate" repeats the published pass per block that only writes the cache
+    boundary: str = "verified"  # "published": in right-shifted models that pass gives the next block's first token
     cache: str = (
         "none"  # context=full: what a step keeps of the last; all but "none" is approximate. See decode/full.py
     )
@@ -265,6 +267,15 @@ def validate(config: RunConfig) -> None:
         1 <= steps <= length,
         f"decode.denoising_steps must lie between 1 and decode.block_length={length}, got {steps}; "
         f"leave it out for one step per position",
+    )
+    part = decode.sub_block_length
+    require(
+        part is None or (part >= 1 and length % part == 0),
+        f"decode.sub_block_length must divide decode.block_length={length}, or be left out, got {part}",
+    )
+    require(
+        decode.boundary != "published" or decode.commit == "separate",
+        f"decode.boundary=published needs decode.commit=separate, got {decode.commit}",
     )
     require(tokens >= 1, f"decode.max_new_tokens must be at least 1, got {tokens}")
     require(decode.temperature >= 0, f"decode.temperature must be 0 (greedy) or more, got {decode.temperature}")

@@ -1,7 +1,8 @@
 """Settings that take one of a few words, and which. No imports: help and completion read this too."""
 
 VALUES = {
-    "decode.context": ("block", "causal", "causal_cache", "causal_draft", "full"),
+    "decode.context": ("block", "causal", "causal_cache", "causal_draft", "causal_published", "full"),
+    "decode.boundary": ("verified", "published"),
     "decode.cache": ("none", "prefix", "dual"),
     "decode.commit": ("pending", "separate"),
     "device": ("auto", "cpu", "cuda"),  # cuda:1 too

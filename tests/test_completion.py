@@ -40,12 +40,17 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+NEEDED = {
+    "decode.context=full": ["model=llada-8b", "decoder=dynamic"],
+    "decode.boundary=published": ["decode.commit=separate"],
+}
+
+
 @pytest.mark.parametrize("key", VALUES)
 def test_what_is_offered_is_what_is_taken(key):
     words = [word.strip() for word in offered(["eval", f"{key}="])]
-    fully = ["model=llada-8b", "decoder=dynamic"]
     assert words == [f"{key}={value}" for value in VALUES[key]]
-    assert all(compose([*(fully if word == "decode.context=full" else []), word]) for word in words)
+    assert all(compose([*NEEDED.get(word, []), word]) for word in words)
     with pytest.raises(ConfigError, match=f"{key} must be one of {', '.join(VALUES[key])}, got '{VALUES[key][0]}x'"):
         compose([f"{words[0]}x"])
 

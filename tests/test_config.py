@@ -92,6 +92,46 @@ def test_a_sliding_window_needs_tokens_that_are_settled_one_by_one(broken):
         compose(["verifier.form=sliding", broken])
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["decode.sub_block_length=3", "decode.block_length=8"],
+            "decode.sub_block_length must divide decode.block_length=8",
+        ),
+        (["decode.sub_block_length=0"], "decode.sub_block_length must divide decode.block_length=16"),
+        (["decode.boundary=published"], "decode.boundary=published needs decode.commit=separate, got pending"),
+        (["verifier.form=sliding", "decode.sub_block_length=4"], "verifier.form=sliding has no blocks to divide"),
+        (["decoder=s2d2_single", "decode.sub_block_length=4"], "verifier=single needs decode.sub_block_length=None"),
+    ],
+)
+def test_sub_blocks_and_boundaries_that_cannot_be(words, sentence):
+    with pytest.raises(ConfigError) as caught:
+        compose(words)
+    assert str(caught.value).startswith(sentence)
+
+
+FAST = {  # length of sub-blocks, router
+    "fast_config_a": (4, "hysteresis"),
+    "fast_config_b": (16, "hysteresis"),
+    "fast_config_c": (None, "min_span"),
+}
+
+
+@pytest.mark.parametrize("model", ["fast-dllm-v2-1.5b", "fast-dllm-v2-7b"])
+@pytest.mark.parametrize("name", FAST)
+def test_the_fast_dllm_v2_presets(name, model):
+    config = compose([f"model={model}", f"experiment={name}"])
+    decode, router = config.decode, config.router
+    assert (config.model.family, config.model.block_length, config.model.mask_token) == ("fast_dllm_v2", 32, "|<MASK>|")
+    assert (decode.block_length, decode.context, decode.temperature, config.unmask.threshold) == (32, "block", 0.0, 0.9)
+    assert (decode.sub_block_length, router.kind) == FAST[name]
+    settings = (
+        (router.tau_span,) if name == "fast_config_c" else (router.score, router.cost, router.tau_on, router.tau_off)
+    )
+    assert settings == ((8,) if name == "fast_config_c" else ("dynamic", 1.0, 1.0, -5.0))
+
+
 LLADA2 = {  # mask and edit threshold, cost and tau of the router
     "llada2_conservative": ("s2d2", 0.95, 0.9, "score_threshold", 4.0, -5.0),
     "llada2_quality": ("s2d2", 0.7, 0.5, "score_threshold", 4.0, 0.0),

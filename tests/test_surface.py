@@ -38,7 +38,8 @@ OPTIONS = {
 }
 CONFIG = {
     ModelConfig: "name source family revision mask_token stop_tokens block_length dtype",
-    DecodeConfig: "block_length denoising_steps max_new_tokens temperature top_k top_p context commit cache",
+    DecodeConfig: """block_length sub_block_length denoising_steps max_new_tokens temperature top_k top_p context commit
+    boundary cache""",
     RunConfig: """model decode decoder unmask router estimator verifier task device threads dtype backend seed limit
     repeats batch_size results""",
 }
@@ -57,7 +58,7 @@ STRATEGIES = {
         "min_span": "confidence tau_span legacy",
         "never": "",
         "score_threshold": "confidence score cost tau_score",
-        "ucb": "beta span_bins progress_bins entropy_bins entropy_of reset_per_block",
+        "ucb": "beta span_bins progress_bins entropy_bins entropy_of progress_of reset_per_block",
     },
     "estimator": {
         "confidence": "gamma",

@@ -102,8 +102,7 @@ class Decoder:
         yield self.last.generations[0].token_ids
 
     def check(self, model: ModelAdapter, requests: Sequence[Request]) -> None:
-        """Refuse a decoder for models that attend otherwise, blocks longer than the context, and prompts that are empty
-        or leave no room for max_new_tokens."""
+        """Refuse what does not suit the model, and prompts that are empty or leave no room for max_new_tokens."""
         context = self.settings.context
         if model.attends_fully != (context == "full"):
             raise ConfigError(
@@ -116,6 +115,11 @@ class Decoder:
         if block_length > model.context:
             raise ConfigError(
                 f"decode.block_length must fit the context of {model.name}, {model.context} tokens, got {block_length}"
+            )
+        if self.settings.boundary == "published" and (model.attends_fully or not model.shift):
+            raise ConfigError(
+                f"decode.boundary=published is about right-shifted block models such as Fast-dLLM v2, and "
+                f"{model.name} is none; leave it out"
             )
         for request in requests:
             length = len(request.prompt_ids)

@@ -56,7 +56,7 @@ class CarriedDrafter:
         uniform_BL = None if sampler.greedy else session.uniforms.draft(session.state)
         tokens_BL, confidence_BL = sampler.draw(logits_BLV, uniform_BL)
         estimator, no_edits_BL = session.decoder.estimator, torch.zeros_like(masked_BL)
-        return DraftStep(tokens_BL, confidence_BL, logits_BLV, masked_BL, sampler, estimator, no_edits_BL)
+        return DraftStep(tokens_BL, confidence_BL, logits_BLV, masked_BL, session.estimated, estimator, no_edits_BL)
 
     def advance(self, verdict: Verdict) -> None:
         if verdict.next_BL is None:

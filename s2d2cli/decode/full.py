@@ -39,7 +39,9 @@ def tokens_in_front(context: str | None, prompt_tokens: int) -> int:
 class FullLayout(Layout):
     """Its answers where every row sees the whole canvas."""
 
-    cache: str = "none"  # decode.cache
+    @property
+    def pending(self) -> bool:
+        return True
 
     def settled_B(self, state: BlockState) -> Tensor:
         return torch.zeros_like(state.start_B)
@@ -48,9 +50,9 @@ class FullLayout(Layout):
         return state.end_B[:, None].expand_as(positions_BQ)
 
     def draft_rows(self, state: BlockState) -> tuple[Tensor, Tensor, Tensor]:
-        keeps_B = (state.block_step_B > 0) & (self.cache != "none")
+        keeps_B = (state.block_step_B > 0) & (self.settings.cache != "none")
         low_B = torch.where(keeps_B, state.start_B - self.shift, 0)
-        high_B = torch.where(keeps_B & (self.cache == "dual"), state.block_end_B, state.end_B)
+        high_B = torch.where(keeps_B & (self.settings.cache == "dual"), state.block_end_B, state.end_B)
         return low_B, high_B, state.end_B
 
     def encode(self, kind: Kind, state: BlockState, rows_B: Tensor) -> ForwardPlan | None:

@@ -11,7 +11,8 @@ How decided tokens attend (`decode.context`), drawn for block length 4, two deci
         M     x x x x  x x x x                       M     x x x x  x x x x
 
 `causal_cache` keeps only the left columns causal (published: cache_ver alone), `causal_draft` only a and b
-(draft_ver alone).
+(draft_ver alone). `causal_published` repeats a fault of the published code for Fast-dLLM v2: it makes as many rows
+causal as are decided in the sub-block, but at the beginning of the block. Without sub-blocks it is `causal`.
 
 A position is *settled* when its keys and values can be final: everything before the block, and with a causal context
 also the decided prefix of the block, unless a rule may still edit it. Settled but not yet encoded tokens are *pending*:
@@ -31,6 +32,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from s2d2cli.config import DecodeConfig
 from s2d2cli.decode.acceptance import window_length
 from s2d2cli.decode.state import BlockState, DraftStep
 from s2d2cli.models.plan import ForwardPlan, Kind, rows_between
@@ -55,17 +57,36 @@ class VerifyPlan:
 class Layout:
     """The session's answers to "who sees whom" and "what may be encoded now"."""
 
-    context: str
-    pending: bool  # decode.commit == "pending"
+    settings: DecodeConfig
     scratch: int  # slots in front of position 0
     positions: int  # slots from position 0 on
     edits: bool  # a decided token may change until its block is finished
     shift: int  # the model's; see models/adapter.py
 
     @property
+    def context(self) -> str:
+        assert self.settings.context is not None, "config.complete() comes first"
+        return self.settings.context
+
+    @property
+    def pending(self) -> bool:
+        return self.settings.commit == "pending"
+
+    @property
+    def boundary(self) -> bool:
+        """Whether a forward that only writes the cache also decides the token behind."""
+        return self.settings.boundary == "published"
+
+    @property
     def prefix_final(self) -> bool:
         """Whether the decided prefix of a block has final keys and values."""
         return self.pending and self.context == "causal" and not self.edits
+
+    @property
+    def stops_after_blocks(self) -> bool:
+        """Whether stop tokens count in finished blocks only: before, an editor may take them back, and two of the
+        published programs do not look."""
+        return self.edits or not (self.pending or self.boundary)
 
     def low_B(self, state: BlockState, first_B: Tensor) -> Tensor:
         """Where a forward must begin that reads from `first` on."""
@@ -81,11 +102,13 @@ class Layout:
         earlier_end_BQ = (positions_BQ // length + 1) * length
         block_end_BQ = torch.where(positions_BQ < start_B1, earlier_end_BQ, state.block_end_B[:, None])
         causal_BQ = torch.zeros_like(positions_BQ, dtype=torch.bool)
-        if self.context in ("causal", "causal_cache"):
+        if self.context in ("causal", "causal_cache", "causal_published"):
             causal_BQ |= positions_BQ < start_B1
-        if self.context in ("causal", "causal_draft"):
-            in_block_BQ = positions_BQ >= start_B1
-            causal_BQ |= in_block_BQ & (positions_BQ < state.first_masked_B[:, None])
+        if self.context in ("causal", "causal_draft", "causal_published"):
+            num_decided_B1 = state.first_masked_B[:, None] - start_B1
+            if self.context == "causal_published":
+                num_decided_B1 = num_decided_B1 % state.sub_block
+            causal_BQ |= (positions_BQ >= start_B1) & (positions_BQ < start_B1 + num_decided_B1)
         return torch.where(causal_BQ, positions_BQ + 1, block_end_BQ)
 
     def draft_rows(self, state: BlockState) -> tuple[Tensor, Tensor, Tensor]:
@@ -111,14 +134,18 @@ class Layout:
         return self._assemble(Kind.DRAFT, state, (positions_BQ, real_BQ), read_BR, extent), place_BR
 
     def encode(self, kind: Kind, state: BlockState, rows_B: Tensor) -> ForwardPlan | None:
-        """Only the tokens that are settled but not encoded (prefill and separate commits); None when there are none."""
+        """Only the tokens that are settled but not encoded (prefill and separate commits); None when there are none.
+
+        Under decode.boundary=published reads the position behind them.
+        """
         low_B = state.encoded_B
         high_B = torch.where(rows_B, state.start_B, low_B)
         width, extent = host_ints((high_B - low_B).max(), high_B.max())
         if width == 0:
             return None
-        nothing_B0 = torch.zeros(len(low_B), 0, dtype=torch.long, device=low_B.device)
-        return self._assemble(kind, state, rows_between(low_B, high_B, width), nothing_B0, extent)
+        behind_B1 = (high_B - low_B)[:, None]
+        read_BR = behind_B1 if self.boundary else behind_B1[:, :0]
+        return self._assemble(kind, state, rows_between(low_B, high_B, width), read_BR, extent)
 
     def verify(self, state: BlockState, draft: DraftStep, checked_BL: Tensor, next_B: Tensor) -> VerifyPlan | None:
         """The 2L trick, without the rows nobody reads: [drafted tokens, causal | one mask per window position], where

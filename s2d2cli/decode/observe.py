@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from s2d2cli.decode.state import Commit, DraftStep, Source, Verdict
+from s2d2cli.decode.state import Bonus, Commit, DraftStep, Source, Verdict
 
 if TYPE_CHECKING:
     from s2d2cli.decode.session import Session
@@ -79,7 +79,18 @@ class StepLog:
                     "verify_prob": None if verified != verified else verified,
                 }
             )
+        if verdict.bonus is not None:
+            for row in verdict.bonus.mask_B.nonzero()[:, 0].tolist():
+                rows[row].append(self._bonus(verdict.bonus, row))
         return rows
+
+    def _bonus(self, bonus: Bonus, row: int) -> dict[str, Any]:
+        return {
+            "position": int(bonus.positions_B[row]),
+            "token": int(bonus.tokens_B[row]),
+            "source": Source.BONUS.name.lower(),
+            **dict.fromkeys(("was", "draft_prob", "verify_prob")),  # nobody drafted it
+        }
 
     def _verify_prob(self, session: Session, draft: DraftStep, verdict: Verdict) -> Tensor:
         """(B, L), NaN where the verifier did not look."""

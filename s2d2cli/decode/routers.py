@@ -204,8 +204,8 @@ class Hysteresis(Scored):
 class ContextualUCB:
     """A bandit per row that learns in which contexts verifying pays (S2D2's contextual_bandit_ucb).
 
-    Context: length of the first span, progress in the block, mean draft entropy, each cut into bins. Reward: tokens
-    decided per forward. It tries what it knows least: mean + beta * sqrt(ln t / n), ties verify.
+    Context: length of the first span, progress in the (sub-)block, mean draft entropy, each cut into bins. Reward:
+    tokens decided per forward. It tries what it knows least: mean + beta * sqrt(ln t / n), ties verify.
     """
 
     uses_estimate: ClassVar[bool] = False
@@ -215,6 +215,7 @@ class ContextualUCB:
     progress_bins: int = 2
     entropy_bins: int = 2
     entropy_of: str = "span"  # or "masked": all masks of the block
+    progress_of: str = "decoded"  # or "visible": prompt tokens in the block count as well
     reset_per_block: bool = False
 
     def validate(self) -> None:
@@ -222,6 +223,7 @@ class ContextualUCB:
         for name in ("span_bins", "progress_bins", "entropy_bins"):
             require(getattr(self, name) >= 1, f"router.{name} must be at least 1, got {getattr(self, name)}")
         one_of("router.entropy_of", self.entropy_of, ("span", "masked"))
+        one_of("router.progress_of", self.progress_of, ("decoded", "visible"))
 
     def start(self, session: Session) -> None:
         active_B = session.state.active_B
@@ -258,8 +260,10 @@ class ContextualUCB:
         self.count_BCA[index_R], self.total_BCA[index_R], self.time_B[index_R] = 0, 0, 0
 
     def bucket_B(self, draft: DraftStep, state: BlockState) -> Tensor:
-        length, span_BL = state.block_length, draft.span_BL
-        decided_BL = (state.tokens_BL != state.mask_id) & (state.positions_BL >= state.prompt_len_B[:, None])
+        length, span_BL = state.sub_block, draft.span_BL
+        decided_BL = (state.tokens_BL != state.mask_id) & state.sub_block_BL
+        if self.progress_of == "decoded":
+            decided_BL &= state.positions_BL >= state.prompt_len_B[:, None]
         over_BL = span_BL if self.entropy_of == "span" else draft.masked_BL
         entropy_BL = draft.entropy_BL / torch.tensor(float(draft.logits_BLV.shape[-1])).log()
         mean_B = (entropy_BL * over_BL).sum(1) / over_BL.sum(1).clamp(min=1)

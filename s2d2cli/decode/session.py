@@ -66,8 +66,11 @@ class Session:
         scratch = decoder.verifier.scratch(num_positions if wide else length)
         self.layout = make_layout(decoder, model, scratch, num_positions)
         self.state.from_prompt = settings.context == "full"
+        self.state.sub_block = settings.sub_block_length or length
         self.cache = model.new_cache(len(self.live), num_positions, self.layout.scratch)
         self.sampler = Sampler(settings.temperature, settings.top_k, settings.top_p)
+        estimated = getattr(decoder.verifier, "estimated", None)
+        self.estimated = self.sampler if estimated is None else estimated(self.sampler)
         self.uniforms = uniforms or SampleStreams.empty(decoder.seed, len(self.live), model.device)
         self.stop_S = torch.tensor(model.stop_ids, dtype=torch.long, device=model.device)
         self.meter = Meter(model.device)
@@ -152,9 +155,12 @@ class Session:
     def encode(self, kind: Kind, state: BlockState, cache: KVCache, rows_B: Tensor) -> None:
         plan = self.layout.encode(kind, state, rows_B)
         if plan is not None:
-            self.meter.forward(plan, rows_B & (state.encoded_B < state.start_B), state.forwards_BK)
-            self.model.forward(plan, cache)
+            encoded_B = rows_B & (state.encoded_B < state.start_B)
+            self.meter.forward(plan, encoded_B, state.forwards_BK)
+            logits_BRV = self.model.forward(plan, cache)
             state.encoded_B = torch.where(rows_B, state.start_B, state.encoded_B)
+            if self.layout.boundary:
+                state.open_block(logits_BRV[:, 0].argmax(-1), encoded_B)
 
     def forward(self, plan: ForwardPlan, rows_B: Tensor) -> Tensor:
         """Logits for the whole batch; `rows_B` take part."""
@@ -170,23 +176,27 @@ class Session:
         """Rows that stopped or reached their length are done; the others move on when their block is finished: full,
         and out of its editor's hands."""
         state = self.state
-        first_masked_B = state.first_masked_B
-        moved_B = state.on_grid_B(first_masked_B)
+        old_start_B = state.start_B
+        moved_B = state.on_grid_B(state.first_masked_B)
         full_B = state.active_B & (moved_B > state.start_B)
         if self.decoder.editor is not None:
             full_B &= self.decoder.editor.finished_B(state)
-        stopped_B = self.stop_position_B() < first_masked_B
-        done_B = state.active_B & (stopped_B | (first_masked_B >= state.end_B))
-        # the published code looks for stop tokens in finished blocks only; before, an editor may take them back
-        if not self.layout.pending or self.layout.edits:
-            done_B &= full_B
+        done_B = self.done_B(old_start_B, full_B)
         state.start_B = torch.where(full_B, moved_B, state.start_B)
         state.next_block(full_B)
         if not self.layout.pending:
             self.meter.lap(OTHER)
             self.encode(Kind.COMMIT, state, self.cache, full_B if self.model.commits_last else full_B & ~done_B)
             self.meter.lap(Kind.COMMIT.value)
+        if self.layout.boundary:  # a commit has decided a token, perhaps the last
+            done_B = self.done_B(old_start_B, full_B)
         state.active_B = state.active_B & ~done_B
+
+    def done_B(self, start_B: Tensor, full_B: Tensor) -> Tensor:
+        """Rows that reached their length, or a stop token in the block that begins at `start` or right behind it."""
+        first_masked_B = self.state.first_masked_B
+        done_B = (self.stop_position_B(start_B) < first_masked_B) | (first_masked_B >= self.state.end_B)
+        return done_B & full_B if self.layout.stops_after_blocks else done_B & self.state.active_B
 
     def turn_over(self, broken_B: Tensor) -> None:
         """Put away what is done and refill its rows. When the queue is empty and half of the rows are done they are
@@ -234,22 +244,19 @@ class Session:
             state.end_B = torch.where(state.active_B, torch.minimum(finished_B, state.end_B), state.end_B)
         return generations([self.requests[self.live[row]] for row in rows], state, self.model.stop_ids)
 
-    def stop_position_B(self) -> Tensor:
-        """Absolute position of the first generated stop token in the block or right behind it; far away when there is
-        none."""
+    def stop_position_B(self, start_B: Tensor) -> Tensor:
+        """Absolute position of the first generated stop token in the block that begins at `start` or right behind it;
+        far away when there is none."""
         state = self.state
-        positions_BX = state.start_B[:, None] + torch.arange(state.block_length + 1, device=state.start_B.device)
+        positions_BX = start_B[:, None] + torch.arange(state.block_length + 1, device=start_B.device)
         tokens_BX = state.canvas_BT.gather(1, positions_BX)
         stop_BX = torch.isin(tokens_BX, self.stop_S) & (positions_BX >= state.prompt_len_B[:, None])
-        return torch.where(stop_BX.any(1), state.start_B + leading_count(~stop_BX), state.canvas_BT.shape[1])
+        return torch.where(stop_BX.any(1), start_B + leading_count(~stop_BX), state.canvas_BT.shape[1])
 
 
 def make_layout(decoder: Decoder, model: ModelAdapter, scratch: int, positions: int) -> Layout:
-    settings, edits = decoder.settings, decoder.editor is not None
-    assert settings.context is not None, "config.complete() comes first"
-    if settings.context == "full":
-        return FullLayout(settings.context, True, scratch, positions, edits, model.shift, settings.cache)
-    return Layout(settings.context, settings.commit == "pending", scratch, positions, edits, model.shift)
+    kind = FullLayout if decoder.settings.context == "full" else Layout
+    return kind(decoder.settings, scratch, positions, decoder.editor is not None, model.shift)
 
 
 def idle_state(rows: int, num_positions: int, length: int, model: ModelAdapter) -> BlockState:

@@ -59,6 +59,7 @@ class SingleForward:
             ("decode.context", config.decode.context, "causal"),
             ("decode.commit", config.decode.commit, "pending"),
             ("decode.denoising_steps", config.decode.denoising_steps, config.decode.block_length),
+            ("decode.sub_block_length", config.decode.sub_block_length, None),
         ):
             require(
                 value == needed,

@@ -111,9 +111,10 @@ class BlockState:
 
     @property
     def sub_block_BL(self) -> Tensor:
-        """The block's part that holds its first mask."""
+        """The block's part that holds its first mask; the last part of a full block."""
         part_L = torch.arange(self.block_length, device=self.start_B.device) // self.sub_block
-        return part_L == ((self.first_masked_B - self.start_B) // self.sub_block)[:, None]
+        first_B = (self.first_masked_B - self.start_B).clamp(max=self.block_length - 1)
+        return part_L == (first_B // self.sub_block)[:, None]
 
     @property
     def masked_BL(self) -> Tensor:
@@ -188,24 +189,31 @@ class BlockState:
         post_B = self.active_B & ~self.masked_BL.any(1)
         self.post_steps_B += post_B
         self.quiet_B = post_B & ~edited_BL.any(1)
-        self._put(self.positions_BL, commit)
+        self._put(self.positions_BL, commit, self.step_B)
         self.edits_BT.scatter_add_(1, self.positions_BL, edited_BL.to(torch.int32))
         decided_B = (commit.mask_BL & ~edited_BL).sum(1)
         if bonus is not None:
-            self.append(bonus)
+            self.append(bonus, self.step_B)
             decided_B = decided_B + bonus.mask_B
         self.decided_B = self.decided_B + decided_B
         self.step_B += self.active_B
         self.block_step_B += self.active_B
         return decided_B
 
-    def append(self, bonus: Bonus) -> None:
+    def open_block(self, tokens_B: Tensor, rows_B: Tensor) -> None:
+        """Decide the first token of these rows' block, if it is undecided and wanted, as part of the step before."""
+        wanted_B = (self.canvas_BT.gather(1, self.start_B[:, None])[:, 0] == self.mask_id) & (self.start_B < self.end_B)
+        mask_B = rows_B & wanted_B
+        self.append(Bonus(self.start_B, tokens_B, mask_B), (self.step_B - 1).clamp(min=0))
+        self.decided_B = self.decided_B + mask_B
+
+    def append(self, bonus: Bonus, step_B: Tensor) -> None:
         mask_B1 = bonus.mask_B[:, None]
         source_B1 = torch.full_like(mask_B1, int(Source.BONUS), dtype=torch.int8)
-        self._put(bonus.positions_B[:, None], Commit(bonus.tokens_B[:, None], mask_B1, source_B1))
+        self._put(bonus.positions_B[:, None], Commit(bonus.tokens_B[:, None], mask_B1, source_B1), step_B)
 
-    def _put(self, positions_BX: Tensor, commit: Commit) -> None:
-        step_BX = self.step_B[:, None].expand_as(positions_BX).to(torch.int32)
+    def _put(self, positions_BX: Tensor, commit: Commit, step_B: Tensor) -> None:
+        step_BX = step_B[:, None].expand_as(positions_BX).to(torch.int32)
         first_BX = commit.mask_BL & (commit.source_BL != Source.EDITED)
         order_BX = self.decided_B[:, None] + (step_BX * 0 if commit.rank_BL is None else commit.rank_BL)
         for canvas_BT, new_BX, where_BX in (
@@ -226,7 +234,7 @@ class DraftStep:
     confidence_BL: Tensor  # float32, the drafter's probability of its own token
     logits_BLV: Tensor  # meaningful where there is a proposal
     masked_BL: Tensor
-    sampler: Sampler
+    sampler: Sampler  # what estimators make of the logits
     estimator: AcceptanceEstimator
     edits_BL: Tensor  # decided positions whose token the draft replaces
 

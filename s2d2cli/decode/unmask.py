@@ -107,7 +107,7 @@ class EditTokens(LowConfidenceDynamic):
 
     def edits(self, draft: DraftStep, state: BlockState) -> Tensor:
         """bool (B, L): decided positions that get the draft's token."""
-        decided_BL = state.generated_BL & ~state.masked_BL
+        decided_BL = state.generated_BL & (state.tokens_BL != state.mask_id)
         return decided_BL & (draft.confidence_BL > self.edit_threshold) & (draft.tokens_BL != state.tokens_BL)
 
     def finished_B(self, state: BlockState) -> Tensor:

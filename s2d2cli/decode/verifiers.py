@@ -72,12 +72,13 @@ class SelfVerifier(BlockVerifier):
 
     `acceptance=lossless`: greedy accepts exactly the verifier's argmax and replaces by it; sampling accepts with
     probability min(1, q/p) and resamples the first rejection from (q - p)+ (Leviathan et al. 2023).
-    `acceptance=published` does the second under greedy drafts too, as the published code does; it is there to
-    reproduce that code's runs, and its "greedy" output is random. The settings below the line trade exactness away.
+    `acceptance=ratio` does the second under greedy drafts too, as the published code does; it is there to reproduce
+    that code's runs, and its "greedy" output is random. `acceptance=published` besides commits the very token that it
+    rejected where nothing is resampled, as published for SDAR. The settings below the line trade exactness away.
     """
 
     acceptance: str = "lossless"
-    published_temperature: float = 1.0  # acceptance=published: q's temperature under greedy drafts, top-k/p as given
+    published_temperature: float = 1.0  # without acceptance=lossless q's under greedy drafts; top-k and top-p as given
     skip_redundant: bool = True  # no verification of a draft that already saw just what the verifier would see
     ahead: bool = False  # carry the next block's masks: when the whole block is accepted, they are the next draft
     bonus: bool = True  # right-shifted models: a window accepted whole also gives the token behind it
@@ -92,7 +93,7 @@ class SelfVerifier(BlockVerifier):
     keep_confident: bool = False  # in a verified step also keep what exceeds the unmask rule's threshold
 
     def validate(self) -> None:
-        one_of("verifier.acceptance", self.acceptance, ("lossless", "published"))
+        one_of("verifier.acceptance", self.acceptance, ("lossless", "ratio", "published"))
         one_of("verifier.form", self.form, ("aligned", "sliding"))
         one_of("verifier.spans", self.spans, ("first", "all"))
         one_of("verifier.ratio_spans", self.ratio_spans, ("first", "all"))
@@ -112,6 +113,10 @@ class SelfVerifier(BlockVerifier):
             f"verifier.form=sliding needs decode.context=causal and decode.commit=pending, got "
             f"{config.decode.context} and {config.decode.commit}",
         )
+        require(
+            self.form == "aligned" or config.decode.sub_block_length is None,
+            "verifier.form=sliding has no blocks to divide; leave decode.sub_block_length out",
+        )
 
     def grid(self, block_length: int) -> int:
         return 1 if self.form == "sliding" else block_length
@@ -125,7 +130,7 @@ class SelfVerifier(BlockVerifier):
             "skip_redundant": decode.context != "causal" and "it is about decode.context=causal",
             "ahead": not encodes(decode) and "it needs decode.context=causal and decode.commit=pending",
             "acceptance": not greedy and self.resample and "sampled drafts are accepted alike under both",
-            "published_temperature": (not greedy or no_ratio) and "it is about greedy drafts with acceptance=published",
+            "published_temperature": (not greedy or no_ratio) and "it is about greedy drafts accepted by ratio",
             "tempering": no_ratio and "greedy drafts are accepted exactly, without a ratio",
             "residual_temperature": (exact or not self.resample) and "no replacement is drawn at random",
         }
@@ -181,15 +186,19 @@ class SelfVerifier(BlockVerifier):
     def _exact(self, sampler: Sampler) -> bool:
         return sampler.greedy and self.acceptance == "lossless"
 
-    def _target(self, sampler: Sampler) -> Sampler:
+    def target(self, sampler: Sampler) -> Sampler:
         """The draft's own transform; only the published code compares a plain p with a transformed q."""
         return replace(sampler, temperature=self.published_temperature) if sampler.greedy else sampler
+
+    def estimated(self, sampler: Sampler) -> Sampler:
+        """Which distributions estimators look at: the published ones that q is transformed like, else the drafter's."""
+        return sampler if self.acceptance == "lossless" else self.target(sampler)
 
     def _judge(self, window: Window, checked_BS: Tensor, session: Session) -> Outcome:
         if self._exact(session.sampler):
             return judge(window.target_BSV.argmax(-1) == window.tokens_BS, checked_BS)
         uniform_BS = session.uniforms.accept(session.state, window.positions_BS, checked_BS)
-        return judge(uniform_BS < ratios(window, self._target(session.sampler), self.tempering), checked_BS)
+        return judge(uniform_BS < ratios(window, self.target(session.sampler), self.tempering), checked_BS)
 
     def _commit(self, draft: DraftStep, window: Window, outcome: Outcome, session: Session) -> Commit:
         """Accepted tokens, replacements, and what the looser settings keep besides."""
@@ -201,7 +210,7 @@ class SelfVerifier(BlockVerifier):
             replaced_BS, tokens_BS = rejected_BS & False, window.tokens_BS
         accepted_BS = outcome.accepted_BS
         if not self.resample and self.acceptance == "published":
-            accepted_BS = accepted_BS | rejected_BS  # the published code commits the very token it rejected
+            accepted_BS = accepted_BS | rejected_BS
         kept_BS = self._kept_by_ratio(window, accepted_BS | replaced_BS, outcome, session)
         for flags_BS, values_BS, source in (
             (accepted_BS, window.tokens_BS, Source.ACCEPTED),
@@ -221,7 +230,7 @@ class SelfVerifier(BlockVerifier):
     def _kept_by_ratio(self, window: Window, taken_BS: Tensor, outcome: Outcome, session: Session) -> Tensor:
         if self.ratio_threshold is None:
             return taken_BS & False
-        ratio_BS = ratios(window, self._target(session.sampler), self.tempering)
+        ratio_BS = ratios(window, self.target(session.sampler), self.tempering)
         where_BS = window.checked_BS if self.ratio_spans == "all" else outcome.checked_BS
         return where_BS & ~taken_BS & (ratio_BS >= self.ratio_threshold)
 
@@ -236,7 +245,7 @@ class SelfVerifier(BlockVerifier):
             pick(draft.logits_BLV, window.index_BS.gather(1, places_BR)),
             pick(window.target_BSV, places_BR),
             uniform_BS.gather(1, places_BR),
-            self._target(session.sampler),
+            self.target(session.sampler),
             self.residual_temperature,
         )
         return window.tokens_BS.scatter(1, places_BR, tokens_BR)
@@ -249,7 +258,7 @@ class SelfVerifier(BlockVerifier):
         whole_B1 = (length_B1 > 0) & (final_run(window, outcome)[:, None] == length_B1)
         free_B1 = (take(state.canvas_BT, position_B1) == state.mask_id) & (position_B1 < state.end_B[:, None])
         mask_B1 = whole_B1 & free_B1
-        sampler = sampler if self._exact(sampler) else self._target(sampler)
+        sampler = sampler if self._exact(sampler) else self.target(sampler)
         uniform_B1 = None if sampler.greedy else session.uniforms.residual(state, position_B1, mask_B1)
         token_B1, _ = sampler.draw(pick(target_BXV, length_B1), uniform_B1)
         return Bonus(position_B1[:, 0], token_B1[:, 0], mask_B1[:, 0])

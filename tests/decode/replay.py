@@ -154,7 +154,7 @@ class ReplayUniforms:
     def draft(self, state):
         uniform_BL = self.others.draft(state)
         if self.row is not None and state.active_B[self.row]:
-            uniform_BL[self.row] = self.take("draft", state.block_length)
+            uniform_BL[self.row, state.sub_block_BL[self.row]] = self.take("draft", state.sub_block)
         return uniform_BL
 
     def accept(self, state, positions_BS, wanted_BS):

@@ -27,6 +27,8 @@ DECODERS = {
     "dynamic-sampled": dict(unmask=LowConfidenceDynamic(0.3), temperature=0.8, top_k=20, top_p=0.9),
     "s2d2": dict(router=MinSpan(tau_span=1)),
     "s2d2-causal": dict(router=MinSpan(tau_span=2), context="causal"),
+    "sub-blocks": dict(unmask=LowConfidenceDynamic(0.3), sub_block_length=1),
+    "s2d2-sub-blocks": dict(router=MinSpan(tau_span=1), context="causal", sub_block_length=2),
     "s2d2-sampled": dict(router=MinSpan(tau_span=1), context="causal", temperature=1.0),
     "editing": dict(unmask=EditTokens(0.2, 0.1, num_to_transfer=3, max_post_steps=2)),
     "editing-s2d2": dict(unmask=EditTokens(0.4, 0.05), router=MinSpan(tau_span=2), temperature=1.2),
@@ -69,14 +71,15 @@ def test_cached_equals_uncached(family_model, prompt, length):
         assert generation.forwards["draft"] == made
 
 
-@pytest.mark.parametrize("length", [1, 4, 16, 32])
-def test_greedy_speculative_equals_autoregressive(family_model, length):
+@pytest.mark.parametrize(("length", "part"), [(1, None), (4, None), (16, None), (32, None), (16, 4), (32, 1)])
+def test_greedy_speculative_equals_autoregressive(family_model, length, part):
     expected = [reference.autoregressive(family_model, prompt, 40) for prompt in PROMPTS]
     plain = make_decoder(unmask=Sequential(), block_length=1, max_new_tokens=40)
     assert tokens(plain, family_model, requests()) == expected
-    result = s2d2(block_length=length, max_new_tokens=40).generate(family_model, requests())
+    decoder = s2d2(block_length=length, sub_block_length=part, max_new_tokens=40)
+    result = decoder.generate(family_model, requests())
     assert [generation.token_ids for generation in result.generations] == expected
-    if length > 1:
+    if part != 1 and length > 1:
         assert all(generation.accepted > 0 for generation in result.generations)
 
 

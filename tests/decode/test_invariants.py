@@ -18,6 +18,7 @@ from s2d2cli.decode.state import Source
 from s2d2cli.decode.unmask import EditTokens, EntropyBounded, LowConfidenceDynamic, LowConfidenceStatic, Sequential
 from s2d2cli.decode.verifiers import SelfVerifier
 from s2d2cli.errors import ConfigError, PromptError
+from s2d2cli.values import VALUES
 from tests.conftest import make_decoder, s2d2
 
 ROUTERS = [
@@ -49,20 +50,22 @@ def decoders(draw):
     if draw(st.integers(0, 3)) == 0:
         form, rows = draw(st.sampled_from(["aligned", "sliding"])), draw(st.sampled_from([None, 8, 20]))
         return make_decoder(Always(), unmask, SingleForward(form, rows), context="causal", **shared)
-    context = draw(st.sampled_from(["block", "causal", "causal_cache", "causal_draft"]))
+    context = draw(st.sampled_from([word for word in VALUES["decode.context"] if word != "full"]))
     commit = draw(st.sampled_from(["pending", "separate"]))
     unmask = draw(st.sampled_from([unmask, *EDITING]))
     slides = (context, commit) == ("causal", "pending") and not isinstance(unmask, EditTokens)
-    forms = ["aligned", "sliding"] if slides else ["aligned"]
+    form = draw(st.sampled_from(["aligned", "sliding"] if slides else ["aligned"]))
+    parts = [None, *(part for part in range(1, length) if length % part == 0)]
     return make_decoder(
         router=draw(st.sampled_from(ROUTERS)),
         estimator=draw(st.sampled_from(ESTIMATORS)),
         unmask=unmask,
         verifier=SelfVerifier(
-            draw(st.sampled_from(["lossless", "published"])),
+            draw(st.sampled_from(["lossless", "ratio", "published"])),
             skip_redundant=draw(st.booleans()),
             ahead=draw(st.booleans()),
-            form=draw(st.sampled_from(forms)),
+            bonus=draw(st.booleans()),
+            form=form,
             spans=draw(st.sampled_from(["first", "all"])),
             resample=draw(st.booleans()),
             residual_temperature=draw(st.sampled_from([1.0, 0.5])),
@@ -73,6 +76,7 @@ def decoders(draw):
         ),
         **shared,
         denoising_steps=draw(st.integers(1, length)),
+        sub_block_length=draw(st.sampled_from(parts if form == "aligned" else [None])),
         context=context,
         commit=commit,
     )
@@ -157,8 +161,11 @@ def check_generation(prompt, generation, decoder, model):
     assert generation.edits >= generation.sources.count("edited")
     if decoder.editor:
         length, rule = decoder.settings.block_length, decoder.editor
+        part = decoder.settings.sub_block_length or length
         blocks = -(-(len(prompt) + len(tokens)) // length) - len(prompt) // length
-        assert generation.drafted_steps <= blocks * (-(-length // rule.num_to_transfer) + rule.max_post_steps)
+        assert generation.drafted_steps <= blocks * (
+            length // part * -(-part // rule.num_to_transfer) + rule.max_post_steps
+        )
     assert all(0 <= step < generation.drafted_steps for step in generation.reveal_steps)
     forwards = generation.forwards
     if isinstance(decoder.verifier, SingleForward):

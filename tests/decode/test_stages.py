@@ -73,6 +73,8 @@ def state(step: int = 0):
         active_B=torch.tensor([True]),
         block_step_B=torch.tensor([step]),
         block_length=4,
+        sub_block=4,
+        sub_block_BL=torch.ones(1, 4, dtype=torch.bool),
         mask_id=9,
         tokens_BL=torch.tensor([[9, 9, 9, 9]]),
         positions_BL=torch.tensor([[0, 1, 2, 3]]),
