@@ -15,6 +15,8 @@ class Format:
     shape: dict[str, Any]
     blocks: tuple[int, ...]  # one is drawn for a batch: the block length of its noisy copies
     noises: tuple[Noise, ...]  # one is drawn for a batch
+    last_mix: str = "train last"  # of train_tiny.py's mixes, in stages 3 and 4: for the families that lag behind
+    last_rate: float = 1.5e-3  # peak learning rate of stage 4
 
 
 # The two decoded in blocks of 32, from left to right in sub-blocks, also see blocks whose masks lean to the right.
@@ -24,6 +26,8 @@ FORMATS = {
         {"qkv_bias": True, "qk_norm": False, "shifted": True},
         blocks=(4, 8, 16, 32, 32),
         noises=(Noise(), Noise(lean=3.0)),
+        last_mix="train even",
+        last_rate=2.5e-3,
     ),
     "llada2": Format(
         {"rotary_dim": 16, "num_experts": 8, "experts_per_token": 2, "expert_size": 48},

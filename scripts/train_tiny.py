@@ -34,6 +34,7 @@ MIXES = {
     "train": {"math": 0.70, "code": 0.12, "instruct": 0.18},
     "train late": {"math": 0.52, "code": 0.12, "instruct": 0.36},
     "train last": {"math": 0.35, "code": 0.08, "instruct": 0.57},
+    "train even": {"math": 0.34, "code": 0.33, "instruct": 0.33},
 }
 
 
@@ -66,9 +67,14 @@ def encode(tokenizer: Tokenizer, texts: list[tuple[str, str]]) -> list[Example]:
     return [(p.ids + a.ids + [END_ID], len(p.ids)) for p, a in zip(prompts, answers, strict=True)]
 
 
+def mixes_of(args: argparse.Namespace) -> tuple[str, str, str]:
+    """Of the stages, from first to last."""
+    return "train", "train late", FORMATS[args.format].last_mix
+
+
 def load_data(args: argparse.Namespace) -> tuple[Tokenizer, dict[str, list[Example]]]:
-    counts = {name: args.examples if name == "train" else args.examples // 2 for name in MIXES}
-    texts = {name: make_texts(mix, Random(f"{name} {args.seed}"), counts[name]) for name, mix in MIXES.items()}
+    counts = {name: args.examples if name == "train" else args.examples // 2 for name in mixes_of(args)}
+    texts = {name: make_texts(MIXES[name], Random(f"{name} {args.seed}"), count) for name, count in counts.items()}
     tokenizer = build_tokenizer([p + a + END for p, a in texts["train"][:12_000]], Shape().vocab_size)
     return tokenizer, {name: encode(tokenizer, pairs) for name, pairs in texts.items()}
 
@@ -173,13 +179,14 @@ class Trainer:
 
 
 def stages(args: argparse.Namespace) -> list[Stage]:
-    early, late, last = MIXES
+    early, late, last = mixes_of(args)
+    last_rate = FORMATS[args.format].last_rate
     mixes2 = ((early, 0), (late, args.steps2 // 2))
     return [
         Stage("stage1", args.steps1, budget=2048, decay=0.3, num_copies=1, mixes=((early, 0),)),
         Stage("stage2", args.steps2, budget=3072, decay=0.7, num_copies=2, mixes=mixes2),
         Stage("stage3", args.steps3, 3072, decay=0.9, num_copies=2, mixes=((last, 0),), learning_rate=2.5e-3),
-        Stage("stage4", args.steps4, 3072, decay=0.9, num_copies=2, mixes=((last, 0),), learning_rate=1.5e-3),
+        Stage("stage4", args.steps4, 3072, decay=0.9, num_copies=2, mixes=((last, 0),), learning_rate=last_rate),
     ]
 
 
@@ -192,7 +199,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--steps1", type=int, default=2000, help="steps of the autoregressive warm start")
     parser.add_argument("--steps2", type=int, default=4000, help="steps over all block lengths")
     parser.add_argument("--steps3", type=int, default=1400, help="steps of the same with mostly instructions")
-    parser.add_argument("--steps4", type=int, default=600, help="steps of the same, at a lower rate")
+    parser.add_argument("--steps4", type=int, default=600, help="steps of the same, at its own rate")
     parser.add_argument("--examples", type=int, default=120_000, help="distinct draws of training problems")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--bf16", action=argparse.BooleanOptionalAction, default=True, help="bfloat16 autocast")

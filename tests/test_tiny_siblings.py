@@ -134,7 +134,7 @@ def test_block_diffusion_of_single_tokens_is_greedy_decoding(name):
     assert answers == speculative(model, PROMPTS, 1).answers
 
 
-@pytest.mark.parametrize(("name", "size"), [("sdar", "tiny"), ("sdar", "draft")])
+@pytest.mark.parametrize(("name", "size"), [*((name, "tiny") for name in FORMATS), ("sdar", "draft")])
 def test_a_trained_checkpoint_is_exported_in_its_published_format(name, size, tmp_path):
     texts = [render(problem.messages) + problem.answer for problem in held_out("math", 50)]
     build_tokenizer(texts, 1024).save(str(tmp_path / "tokenizer.json"))
