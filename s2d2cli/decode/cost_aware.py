@@ -67,6 +67,7 @@ class CostAware:
         state, verifier = session.state, session.decoder.verifier
         self.single = bool(getattr(verifier, "decides_all", False))
         self.ahead = bool(getattr(verifier, "ahead", False))
+        self.each = 1 if session.model.shift else 2  # rows of a verified draft: a right-shifted model needs no mask
         curve = self.curve_of(session)
         self.contexts = curve.contexts
         self.table = curve.table(rows_at_most(state.block_length), state.start_B.device)
@@ -91,7 +92,7 @@ class CostAware:
         draft_BD = self.price(1 + window_BD, state)
         if self.ahead:  # after a full acceptance the next draft is there
             draft_BD = draft_BD * (1 - reach_BD)
-        verify_BD = self.price(2 * window_BD - 1 + self.ahead * window_BD, state)
+        verify_BD = self.price(self.each * window_BD + self.ahead * window_BD, state)
         price_BD = torch.where(window_BD == 1, self.price(2 + 0 * window_BD, state), draft_BD + verify_BD)
         return 1 + (outcome(reach_BD) / price_BD).argmax(1)
 
@@ -110,28 +111,28 @@ class CostAware:
         """How many of the drafts to verify; the draft itself is paid."""
         rank_BL = self.span_BL.long().cumsum(1)
         gain_BL = reach_BL.cumsum(1) if self.single else outcome(reach_BL)
-        price_BL = self.price(2 * rank_BL + (1 if self.single else -1), state)
+        price_BL = self.price(self.each * rank_BL + self.single, state)
         worth_BL = (gain_BL - self.rate_B1(state) * price_BL).masked_fill(~self.span_BL, -torch.inf)
         best_B1 = worth_BL.argmax(1, keepdim=True)
         chosen_B = torch.where(self.span_BL.any(1), rank_BL.gather(1, best_B1)[:, 0], 0)
-        passes_B2 = torch.stack([state.window_B + 1, 2 * chosen_B - 1], 1).clamp(min=0)
+        passes_B2 = torch.stack([state.window_B + 1, self.each * chosen_B], 1).clamp(min=0)
         self.draft_ms_B, self.verify_ms_B = self.price(passes_B2, state).unbind(1)
         return chosen_B
 
     def worth_drafting(self, reach_BL: Tensor, state: BlockState) -> Tensor:
         """How many masks each branch should have, (B, K). A mask is worth the chance that its branch is the one and
-        that the draft holds so far; its row is paid now, two more when it is verified."""
+        that the draft holds so far; its row is paid now, more when it is verified."""
         rate_B1, checked_B1 = self.rate_B1(state), self.checked_B[:, None]
         sure_BS = torch.cat([torch.ones_like(reach_BL[:, :1]), reach_BL], 1)[:, : reach_BL.shape[1]]
         count_S = torch.arange(sure_BS.shape[1], device=sure_BS.device)
         chance_BK = sure_BS - reach_BL * (count_S < checked_B1)  # that just so many hold, or all that are checked
         chance_BK = chance_BK.masked_fill(count_S > checked_B1, 0)
-        later_BS = self.price(3 + 2 * torch.arange(len(count_S) + 1, device=sure_BS.device)[None], state)
+        later_BS = self.price(3 + self.each * torch.arange(len(count_S) + 1, device=sure_BS.device)[None], state)
         value_BJ = self.usual_reach_BD() - rate_B1 * later_BS.diff(dim=1)
         gain_BKJ = chance_BK[:, :, None] * value_BJ[:, None].clamp(min=0)
         gain_BX, order_BX = gain_BKJ.flatten(1).sort(dim=1, descending=True, stable=True)
         opens_BX = order_BX % gain_BKJ.shape[2] == 0  # a branch begins with the token that the verdict decides
-        base_B1 = (state.start_B - state.encoded_B).clamp(min=0)[:, None] + 2 * checked_B1 + 1
+        base_B1 = (state.start_B - state.encoded_B).clamp(min=0)[:, None] + self.each * checked_B1 + 1
         rows_BX = base_B1 + (1 + opens_BX.long()).cumsum(1)
         worth_BX = gain_BX.cumsum(1) - rate_B1 * (self.price(rows_BX, state) - self.price(base_B1, state))
         best_B1 = worth_BX.argmax(1, keepdim=True)
