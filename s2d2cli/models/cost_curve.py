@@ -70,7 +70,7 @@ def measure(model: ModelAdapter, width: int, longest: int, most_rows: int) -> Co
     rows = [count for count in ROWS if count <= most_rows] or [1]
     most = max(1, longest - rows[-1])
     contexts = sorted({max(1, most // 4), most})
-    cache = model.new_cache(width, longest, 1)
+    cache = model.new_cache(width, contexts[-1] + rows[-1], 1)  # more than `longest` where that is short
     plans = {(c, r): shape(model, width, c, r) for c in contexts for r in rows}
     best = dict.fromkeys(plans, float("inf"))
     began, rounds = time.perf_counter(), 0
