@@ -314,7 +314,7 @@ def check_context(config: RunConfig) -> None:
     require(
         trained != "full" or context == "full",
         f"decode.context must be full for model.family={family}, which attends fully and has no autoregressive mode, "
-        f"got {context}; use decoder=static, sequential or dynamic",
+        f"got {context}; use decoder=static, sequential, dynamic or ssd",
     )
     require(
         trained == "full" or context != "full",

@@ -12,7 +12,8 @@ How decided tokens attend (`decode.context`), drawn for block length 4, two deci
 
 `causal_cache` keeps only the left columns causal (published: cache_ver alone), `causal_draft` only a and b
 (draft_ver alone). `causal_published` repeats a fault of the published code for Fast-dLLM v2: it makes as many rows
-causal as are decided in the sub-block, but at the beginning of the block. Without sub-blocks it is `causal`.
+causal as are decided in the sub-block, but at the beginning of the block. Without sub-blocks it is `causal`. `full`,
+where nothing is ever final, is in full.py.
 
 A position is *settled* when its keys and values can be final: everything before the block, and with a causal context
 also the decided prefix of the block, unless a rule may still edit it. Settled but not yet encoded tokens are *pending*:
@@ -112,7 +113,7 @@ class Layout:
         return torch.where(causal_BQ, positions_BQ + 1, block_end_BQ)
 
     def draft_rows(self, state: BlockState) -> tuple[Tensor, Tensor, Tensor]:
-        """First and last row of a draft and the end of what its rows see, (B,) each."""
+        """Where the rows of a draft begin, where they end, and where what they see ends, (B,) each."""
         low_B = self.low_B(state, state.start_B if self.edits else state.first_masked_B)
         return low_B, state.block_end_B, state.block_end_B
 

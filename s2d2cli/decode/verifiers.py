@@ -106,7 +106,7 @@ class SelfVerifier(BlockVerifier):
         require(
             config.decode.context != "full" or not getattr(config.router, "verifies", True),
             f"verifier=self asks the autoregressive mode, and model.family={config.model.family}, which attends fully, "
-            f"has none; use decoder=static, sequential or dynamic",
+            f"has none; use decoder=static, sequential, dynamic or ssd",
         )
         require(
             self.form == "aligned" or encodes(config.decode),

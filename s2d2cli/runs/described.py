@@ -138,7 +138,7 @@ def varied(rows: pd.DataFrame) -> list[str]:
         differing = [key for key in mine if differs(key, peers) or (key in SHARED and differs(key, rows["settings"]))]
         steps_given = mine["decode.denoising_steps"] != mine["decode.block_length"]
         shown = ["decode.block_length"] + (["decode.denoising_steps"] if steps_given else [])
-        shown += [key for key in mine if key in differing and key not in SHORT or key in approximations(mine)]
+        shown += [key for key in mine if (key in differing and key not in SHORT) or key in approximations(mine)]
         texts.append(" ".join(f"{name}={plain(mine[key])}" for key, name in zip(shown, names(shown), strict=True)))
     return texts
 
