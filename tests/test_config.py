@@ -173,7 +173,7 @@ def test_models_that_attend_fully_have_one_context(name):
     ("words", "sentence"),
     [
         ([], "decode.context must be full for model.family=llada, .* no autoregressive mode, got causal; use decoder="),
-        (["decoder=autoregressive"], "no autoregressive mode, got causal; use decoder=static, sequential, dynamic or ssd"),
+        (["decoder=autoregressive"], "got causal; use decoder=static, sequential, dynamic or ssd"),
         (["decoder=s2d2_single"], "no autoregressive mode, got causal"),
         (["decode.context=full"], "verifier=self asks the autoregressive mode, and model.family=llada, .* has none"),
         (["decoder=s2d2_single", "decode.context=full"], "verifier=single needs decode.context=causal, got full"),
