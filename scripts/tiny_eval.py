@@ -211,8 +211,8 @@ def held_out(family: str, count: int) -> list[Problem]:
 
 
 @torch.inference_mode()
-def measure(model: TinyModel, tokenizer: Tokenizer, family: str, count: int, decoders: list[str], block: int) -> dict:
-    problems = held_out(family, count)
+def measure(model: TinyModel, tokenizer: Tokenizer, family: str, which: range, decoders: list[str], block: int) -> dict:
+    problems = held_out(family, which.stop)[which.start :]
     prompts = [tokenizer.encode(render(problem.messages)).ids for problem in problems]
     texts, report = {}, {}
     for name in decoders:
@@ -221,9 +221,15 @@ def measure(model: TinyModel, tokenizer: Tokenizer, family: str, count: int, dec
         texts[name] = tokenizer.decode_batch(result.answers, skip_special_tokens=False)
         right = sum(SCORERS[family](problem, text) for problem, text in zip(problems, texts[name], strict=True))
         same = sum(a == b for a, b in zip(texts[name], texts["ar"], strict=True)) if "ar" in texts else None
-        report[name] = {"right": right, "of": count, "accuracy": right / count, "wilson95": wilson(right, count)}
-        report[name] |= {"tokens_per_forward": result.tokens / result.forwards, "same_text_as_ar": same}
-        report[name]["first"] = texts[name][0]
+        report[name] = {
+            "right": right,
+            "of": len(which),
+            "accuracy": right / len(which),
+            "wilson95": wilson(right, len(which)),
+            "tokens_per_forward": result.tokens / result.forwards,
+            "same_text_as_ar": same,
+            "first": texts[name][0],
+        }
     return report
 
 
@@ -238,6 +244,7 @@ def load(checkpoint: Path) -> tuple[TinyModel, Tokenizer, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint", type=Path, help="stage1.pt to stage4.pt in the training folder")
+    parser.add_argument("--skip", type=int, default=0, help="held-out problems that come before those measured")
     parser.add_argument("--count", type=int, default=64)
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--decoders", nargs="+", default=["ar", "dynamic0.5", "s2d2"])
@@ -245,8 +252,9 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     model, tokenizer, _ = load(args.checkpoint)
+    which = range(args.skip, args.skip + args.count)
     for family in args.families:
-        for name, row in measure(model, tokenizer, family, args.count, args.decoders, args.block).items():
+        for name, row in measure(model, tokenizer, family, which, args.decoders, args.block).items():
             print(family, name, json.dumps(row), flush=True)
 
 
