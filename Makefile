@@ -9,10 +9,10 @@ DEMO   ?= results/demo
 OLDEST ?= .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-oldest test-gpu check fmt bench wheel clean
+.PHONY: help demo test test-all test-oldest test-gpu check fmt bench tiny-siblings wheel clean
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
@@ -66,6 +66,15 @@ fmt: $(VENV)/.dev  ## format the code
 
 bench: $(VENV)/.run  ## throughput of batches, side by side
 	$(BIN)/python scripts/bench.py batch
+
+# Each run continues from its last checkpoint. Needs torch 2.9 or newer.
+tiny-siblings: $(VENV)/.run  ## train tiny's siblings, of other formats and size (hours)
+	$(BIN)/python scripts/train_tiny.py --format fast_dllm_v2 --out runs/tiny-fast --steps2 3000 --steps3 1500 --steps4 1600
+	$(BIN)/python scripts/tiny_export.py runs/tiny-fast/stage4.pt --name tiny-fast
+	$(BIN)/python scripts/train_tiny.py --format llada2 --out runs/tiny-llada2
+	$(BIN)/python scripts/tiny_export.py runs/tiny-llada2/stage4.pt --name tiny-llada2
+	$(BIN)/python scripts/train_tiny.py --size draft --out runs/tiny-draft --steps2 2500 --steps3 800 --steps4 400
+	$(BIN)/python scripts/tiny_export.py runs/tiny-draft/stage4.pt --name tiny-draft
 
 wheel: $(VENV)/.dev  ## build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
