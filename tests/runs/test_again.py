@@ -31,7 +31,7 @@ def edit(folder: Path, **changes) -> None:
 
 @pytest.mark.parametrize("group", STRATEGY_GROUPS)
 def test_every_strategy_comes_back_from_its_record(group):
-    needs = {"ucb": ["router.beta=0.5"], "min_span": ["router.tau_span=3"]}
+    needs = {"ucb": ["router.beta=0.5"], "min_span": ["router.tau_span=3"], "chain": ["unmask=low_confidence_static"]}
     for name in names_of(group):
         config = compose([f"{group}={name}", *needs.get(name, [])])
         back = restore({"config": json.loads(json.dumps(record(config)))})
