@@ -92,6 +92,12 @@ def test_a_sliding_window_needs_tokens_that_are_settled_one_by_one(broken):
         compose(["verifier.form=sliding", broken])
 
 
+def test_a_sliding_window_is_not_for_a_router_that_never_verifies():
+    """It would change tokens under a run id in which the verifier does not count."""
+    with pytest.raises(ConfigError, match=r"verifier\.form=sliding is for a router that verifies, got router=never"):
+        compose(["router=never", "verifier.form=sliding"])
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

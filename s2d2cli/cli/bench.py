@@ -31,7 +31,7 @@ def bench(
     Model, device, dtype and batch_size count. router=cost_aware measures this by itself; the last line fixes it.
     """
     from s2d2cli.models import load_model
-    from s2d2cli.models.cost_curve import measure, need_room
+    from s2d2cli.models.cost_curve import measure, need_room, rising
 
     config = settings(everyday, words or []).compose()
     model = load_model(config)
@@ -44,9 +44,11 @@ def bench(
         typer.echo(json.dumps({"model": model.name, "device": str(model.device), **asdict(curve)}))
         return
     screen().print(table(curve, f"{model.name} on {model.device}, {curve.width} samples at once"))
-    last = curve.ms[-1]
+    last = rising(curve.ms[-1])
     cheap = max(count for count, ms in zip(curve.rows, last, strict=True) if ms <= CHEAP * last[0])
-    typer.echo(f"Up to {cheap} rows a forward takes at most {CHEAP} times as long as with one.")
+    typer.echo(
+        f"Up to {cheap} row{'s' if cheap > 1 else ''} a forward takes at most {CHEAP} times as long as with one."
+    )
     numbers = ",".join(map(str, curve.rows)), ",".join(f"{ms:g}" for ms in last)
     typer.echo(f"router=cost_aware 'router.rows=[{numbers[0]}]' 'router.ms=[{numbers[1]}]'")
 

@@ -16,7 +16,6 @@ Axes: B rows, L block positions, N drafted tokens, X states of the block that ar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -72,13 +71,13 @@ class ChainVerifier(BlockVerifier):
         )
 
     def scratch(self, positions: int) -> int:
-        return 1 + len(self.states) * (positions + 1)
+        return 1 + len(self.states(positions)) * (positions + 1)
 
-    @cached_property
-    def states(self) -> list[frozenset[int]]:
-        """Which drafted tokens (numbered from 0) are written in each computed state."""
-        chain = [frozenset(range(k)) for k in range(1, self.nodes + 1)]
-        skips = [frozenset({*range(k), k + 1}) for k in range(1, self.nodes - 1)]
+    def states(self, positions: int) -> list[frozenset[int]]:
+        """Which drafted tokens (numbered from 0) are written in each computed state of so many positions."""
+        nodes = min(self.nodes, positions)
+        chain = [frozenset(range(k)) for k in range(1, nodes + 1)]
+        skips = [frozenset({*range(k), k + 1}) for k in range(1, nodes - 1)]
         return chain + (skips if self.order == "mix" else [])
 
     def verify(self, draft: DraftStep, session: Session, verify_B: Tensor) -> Verdict:
@@ -87,7 +86,7 @@ class ChainVerifier(BlockVerifier):
         written_BXL = self.written(order, draft.masked_BL)
         left_BXL = draft.masked_BL[:, None] & ~written_BXL
         # a state that needs tokens beyond the draft, or has no mask left, tells nothing
-        needs_X = torch.tensor([max(one) + 1 for one in self.states], device=verify_B.device)
+        needs_X = torch.tensor([max(one) + 1 for one in self.states(state.block_length)], device=verify_B.device)
         real_BX = (needs_X <= order.count_B[:, None]) & left_BXL.any(2) & verify_B[:, None]
         if not bool(real_BX.any()):
             return self.decided(draft, order, torch.ones_like(order.count_B), order.place_BN, real_BX.any(1))
@@ -100,7 +99,9 @@ class ChainVerifier(BlockVerifier):
     def written(self, order: Order, masked_BL: Tensor) -> Tensor:
         """Where each state has drafted tokens, bool (B, X, L)."""
         num_drafted, length = order.place_BN.shape[1], masked_BL.shape[1]
-        has_XN = torch.tensor([[n in one for n in range(num_drafted)] for one in self.states], device=masked_BL.device)
+        has_XN = torch.tensor(
+            [[n in one for n in range(num_drafted)] for one in self.states(length)], device=masked_BL.device
+        )
         rank_N = torch.arange(num_drafted, device=masked_BL.device)
         drafted_BN = rank_N < order.count_B[:, None]
         at_BNL = (order.place_BN[..., None] == torch.arange(length, device=masked_BL.device)) & drafted_BN[..., None]
@@ -139,7 +140,7 @@ class ChainVerifier(BlockVerifier):
         revealed_BN = torch.zeros_like(order.place_BN)
         moved_B = torch.ones_like(order.count_B, dtype=torch.bool)
         num_B = torch.ones_like(order.count_B)
-        child_XN = self.children(order.place_BN.shape[1]).to(at_B.device)
+        child_XN = self.children(draft.masked_BL.shape[1]).to(at_B.device)
         for round_ in range(1, order.place_BN.shape[1]):
             choice_BN = agrees_BXN[torch.arange(len(at_B), device=at_B.device), at_B] & (child_XN[at_B] >= 0)
             moved_B = moved_B & choice_BN.any(1)
@@ -158,12 +159,12 @@ class ChainVerifier(BlockVerifier):
         verdict.next_BL = left_BXL[torch.arange(len(at_B), device=at_B.device), at_B] & stopped_B[:, None]
         return verdict
 
-    def children(self, num_drafted: int) -> Tensor:
+    def children(self, positions: int) -> Tensor:
         """The state that each state becomes when a drafted token is added, (X, N); -1 where there is none."""
-        places = {one: place for place, one in enumerate(self.states)}
-        return torch.tensor(
-            [[places.get(one | {n}, -1) if n not in one else -1 for n in range(num_drafted)] for one in self.states]
-        )
+        states = self.states(positions)
+        places = {one: place for place, one in enumerate(states)}
+        drafted = range(min(self.nodes, positions))
+        return torch.tensor([[-1 if n in one else places.get(one | {n}, -1) for n in drafted] for one in states])
 
     def decided(self, draft: DraftStep, order: Order, num_B: Tensor, place_BN: Tensor, verified_B: Tensor) -> Verdict:
         """The first `num` of these places get their drafted tokens, in this order."""

@@ -25,12 +25,12 @@ class Generation:
     token_ids: list[int]  # new ids up to and including the stop token
     finish: str  # "stop" or "length"
     reveal_steps: list[int]  # the row's step that first decided each token; equal numbers were decided together
-    reveal_order: list[int]  # how many new tokens were decided before each; equal numbers were decided together
     sources: list[str]  # how each token came to be: unmasked, accepted, resampled, edited
     forwards: dict[str, int]  # forwards that this row took part in, by kind
     drafted_steps: int
     verified: int  # steps that were verified
     accepted: int  # new tokens that were drafted, accepted and not edited; none behind the stop token
+    reveal_order: list[int] = field(default_factory=list)  # how many new tokens were decided before each
     edits: int = 0  # how often a decided token was replaced
     bill: Bill = field(default=Bill(Cost(), 0.0), compare=False)  # depends on the company; the rest does not
 

@@ -114,6 +114,10 @@ class SelfVerifier(BlockVerifier):
             f"{config.decode.context} and {config.decode.commit}",
         )
         require(
+            self.form == "aligned" or getattr(config.router, "verifies", True),
+            f"verifier.form=sliding is for a router that verifies, got router={config.router.kind}; leave it out",
+        )
+        require(
             self.form == "aligned" or config.decode.sub_block_length is None,
             "verifier.form=sliding has no blocks to divide; leave decode.sub_block_length out",
         )

@@ -37,7 +37,7 @@ OWN_PROMPTS = {"kind": "own prompts"}  # instead of a task, where none gave the 
 QUOTA_RULES = ("sequential", "low_confidence_static")
 ENTRY = {  # what the readers of a trace rely on
     **dict.fromkeys(("id", "prompt", "finish", "config.decoder", "config.router.kind", "config.model.name"), str),
-    **dict.fromkeys(("config.task.kind", "config.unmask.kind"), str),
+    "config.task.kind": str,
     **dict.fromkeys(("block_length", "config.decode.block_length", "prompt_tokens", "tokens"), int),
     "steps": list,
 }
@@ -57,7 +57,7 @@ class TraceFile:
             "prompt_tokens": len(prompt_ids),
             "tokens": len(generation.token_ids),
             "finish": generation.finish,
-            "steps": told(steps, self.config["unmask"], model),
+            "steps": told(steps, self.config.get("unmask", {}), model),
         }
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
@@ -97,7 +97,7 @@ def reason(token: Mapping[str, Any], unmask: Mapping[str, Any]) -> str:
         return str(token["source"])
     if "threshold" in unmask:
         return "confident" if token["draft_prob"] > unmask["threshold"] else "owed"
-    return "owed" if unmask["kind"] in QUOTA_RULES else "unmasked"
+    return "owed" if unmask.get("kind") in QUOTA_RULES else "unmasked"
 
 
 def finite(value: Any) -> Any:

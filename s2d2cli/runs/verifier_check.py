@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from s2d2cli.config import RunConfig, compose, trained_context
+from s2d2cli.config import RunConfig, compose, trained_context, validate
 from s2d2cli.errors import ConfigError
 from s2d2cli.runs.evaluate import Models, Outcome, evaluate
 from s2d2cli.runs.store import RunFolder, decoder_name
@@ -36,14 +36,21 @@ def autoregressive(config: RunConfig) -> RunConfig:
         top_k=typed.top_k,
         top_p=typed.top_p,
     )
-    return replace(config, decoder=plain.decoder, decode=decode, router=plain.router, unmask=plain.unmask)
+    stages = dict(router=plain.router, unmask=plain.unmask, verifier=plain.verifier)
+    return checked(replace(config, decoder=plain.decoder, decode=decode, **stages))
 
 
 def unverified(config: RunConfig) -> RunConfig:
     """The same without verification: plain diffusion with the same unmask rule, in the context it was trained for."""
     plain = compose([f"decoder={PLAIN.get(config.unmask.kind, 'dynamic')}"])
     decode = replace(config.decode, context=trained_context(config))
-    return replace(config, decoder=plain.decoder, decode=decode, router=plain.router)
+    return checked(replace(config, decoder=plain.decoder, decode=decode, router=plain.router, verifier=plain.verifier))
+
+
+def checked(config: RunConfig) -> RunConfig:
+    """Put together here and not by `compose`, it still has to be a run that could be typed."""
+    validate(config)
+    return config
 
 
 def counterparts(config: RunConfig) -> list[RunConfig]:

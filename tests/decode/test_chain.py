@@ -130,8 +130,14 @@ def test_ssd_stops_at_a_stop_token(model, stepwise):
 
 def test_ssd_states_of_a_mixed_order():
     """2 N - 2 states: the chain, and every other token left out once."""
-    states = ChainVerifier(5, "mix").states
+    states = ChainVerifier(5, "mix").states(8)
     assert len(states) == 2 * 5 - 2 and states[5:] == [frozenset({0, 2}), frozenset({0, 1, 3}), frozenset({0, 1, 2, 4})]
+
+
+def test_ssd_computes_no_state_beyond_the_block(model):
+    """More nodes than a block has positions change nothing, not even the rows of a forward."""
+    few, many = (chain(4, ways(model)[0], nodes).generate(model, REQUESTS) for nodes in (4, 64))
+    assert few.generations == many.generations and few.query_rows == many.query_rows
 
 
 def test_ssd_refuses_what_it_cannot_keep():

@@ -46,7 +46,7 @@ def decoder_of(curve: str, verifier: str, **settings):
 
 def test_a_curve_is_straight_between_its_points_and_never_falls():
     table = CostCurve([2, 4, 8], [10, 20], [[1.0, 3.0, 2.0], [2.0, 4.0, 8.0]]).table(10, torch.device("cpu"))
-    assert table[0].tolist() == [1, 1, 1, 2, 3, 3, 3, 3, 3, 3, 3]  # noise made the last point fall
+    assert table[0].tolist() == [1, 1, 1, 1.5, 2, 2, 2, 2, 2, 2, 2]  # a busy moment raised the point in the middle
     assert table[1].tolist() == [2, 2, 2, 3, 4, 5, 6, 7, 8, 9, 10]  # and on beyond the last
 
 

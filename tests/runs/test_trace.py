@@ -115,6 +115,14 @@ def test_generate_writes_a_trace(s2d2):
     assert s2d2(*words, "--trace", "t.jsonl") == 2 and "choose another --trace" in s2d2.err
 
 
+@pytest.mark.parametrize("decoder", ["s2d2_single", "s2d2_adaptive", "ssd"])
+def test_decoders_without_an_unmask_rule_or_with_another_verifier_are_traced(s2d2, decoder):
+    assert s2d2("generate", "Hello", "-n", "8", "-b", "4", "--decoder", decoder, "--trace", "t.jsonl") == 0
+    (line,) = lines(Path("t.jsonl"))
+    tokens = [token for step in line["steps"] for token in step["tokens"]]
+    assert len(tokens) >= line["tokens"] and s2d2("report", "--trace", "t.jsonl") == 0
+
+
 def test_a_conversation_is_not_traced(s2d2, monkeypatch):
     from tests.test_cli import Terminal
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from s2d2cli.config import compose, run_id
+from s2d2cli.config import compose, record, run_id
 from s2d2cli.runs.verifier_check import Check, Decoded, autoregressive, compare, table, unverified
 from tests.runs import doubles
 from tests.test_cli import s2d2 as s2d2
@@ -27,6 +27,14 @@ def test_the_other_runs_are_those_that_a_user_would_type():
         compose(["decoder=static", "decode.block_length=8", "decode.denoising_steps=4"])
     )
     assert (unverified(static).decoder, unverified(config).decoder) == ("static", "dynamic")
+
+
+@pytest.mark.parametrize("words", [["decoder=s2d2_single"], ["decoder=s2d2_adaptive"], ["verifier.form=sliding"]])
+def test_the_other_runs_have_the_plain_verifier(words):
+    """A decoder must not be compared with itself under another one's name."""
+    config = compose([*SHARED, "decode.block_length=8", *words])
+    assert record(autoregressive(config)) == record(compose(["decoder=autoregressive", *SHARED]))
+    assert record(unverified(config)) == record(compose(["decoder=dynamic", "decode.block_length=8", *SHARED]))
 
 
 def of(name: str, right: int, n: int = 1319) -> Decoded:
