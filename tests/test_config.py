@@ -225,7 +225,7 @@ def test_preset_yields_to_what_is_typed():
     assert (config.router.kind, config.router.tau_span, config.decode.denoising_steps) == ("min_span", 4, 8)
 
 
-@given(st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1))
+@given(st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1).filter(str.strip))
 @settings(max_examples=15, deadline=None)
 def test_paths_arrive_as_typed(text):
     """hydra#1577, #2705, #2891: `=`, `#`, non-ASCII and `${` in a path."""
