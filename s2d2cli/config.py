@@ -85,9 +85,7 @@ class DecodeConfig:
     context: str | None = None  # how decided tokens attend; null: as the model was trained. See decode/layout.py
     commit: str = "pending"  # "separate" repeats the published pass per block that only writes the cache
     boundary: str = "verified"  # "published": in right-shifted models that pass gives the next block's first token
-    cache: str = (
-        "none"  # context=full: what a step keeps of the last; all but "none" is approximate. See decode/full.py
-    )
+    cache: str = "none"  # context=full: what a step keeps of the last, all but "none" approximate. See decode/full.py
 
 
 @dataclass
@@ -326,6 +324,12 @@ def check_context(config: RunConfig) -> None:
 def require(holds: bool, sentence: str) -> None:
     if not holds:
         raise ConfigError(sentence)
+
+
+def need(what: str, preset: str, *wanted: tuple[str, Any, Any]) -> None:
+    """Refuse a strategy whose surroundings, (key, value, needed value), are not what it needs."""
+    for key, value, needed in wanted:
+        require(value == needed, f"{what} needs {key}={needed}, got {value}; decoder={preset} has that by itself")
 
 
 def one_of(key: str, value: str, allowed: Sequence[str]) -> None:

@@ -10,7 +10,5 @@ VALUES = {
     "backend": ("eager",),
 }
 
-FULL_ATTENTION = (
-    "dream",
-    "llada",
-)  # families of models that attend fully; decode.context=full is theirs, and theirs alone
+# families of models that attend fully; decode.context=full is theirs, and theirs alone
+FULL_ATTENTION = ("dream", "llada")

@@ -88,12 +88,16 @@ class SelfDrafter(CarriedDrafter):
         plan, place_BR = found
         logits_BRV = session.forward(plan, rows_B)
         state.encoded_B = torch.where(rows_B, session.layout.settled_B(state), state.encoded_B)
-        index_BRV = place_BR[..., None].expand_as(logits_BRV)
-        empty_BLV = logits_BRV.new_zeros(*state.masked_BL.shape, logits_BRV.shape[-1])
-        logits_BLV = empty_BLV.scatter(1, index_BRV, logits_BRV)
+        logits_BLV = spread(logits_BRV, place_BR, state.masked_BL)
         if self.logits_BLV is not None:
             logits_BLV = torch.where(rows_B[:, None, None], logits_BLV, self.logits_BLV)
         draft = self.proposal(session, logits_BLV, state.masked_BL)
         if session.decoder.editor is not None:
             draft.edits_BL = session.decoder.editor.edits(draft, state)
         return draft
+
+
+def spread(logits_BRV: Tensor, place_BR: Tensor, like_BL: Tensor) -> Tensor:
+    """Logits at their places in the block, (B, L, V), and zeros at the others."""
+    empty_BLV = logits_BRV.new_zeros(*like_BL.shape, logits_BRV.shape[-1])
+    return empty_BLV.scatter(1, place_BR[..., None].expand_as(logits_BRV), logits_BRV)

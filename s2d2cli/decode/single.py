@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from s2d2cli.config import one_of, register, require
+from s2d2cli.config import need, one_of, register, require
 from s2d2cli.decode.acceptance import Window, pick, ratios, resample
 from s2d2cli.decode.drafters import CarriedDrafter
 from s2d2cli.decode.fan import Fan, lay_out
@@ -55,16 +55,14 @@ class SingleForward:
             f"verifier=single needs a router that verifies each step, always or cost_aware, got {config.router.kind}; "
             f"decoder=s2d2_single has that by itself",
         )
-        for key, value, needed in (
+        need(
+            "verifier=single",
+            "s2d2_single",
             ("decode.context", config.decode.context, "causal"),
             ("decode.commit", config.decode.commit, "pending"),
             ("decode.denoising_steps", config.decode.denoising_steps, config.decode.block_length),
             ("decode.sub_block_length", config.decode.sub_block_length, None),
-        ):
-            require(
-                value == needed,
-                f"verifier=single needs {key}={needed}, got {value}; decoder=s2d2_single has that by itself",
-            )
+        )
 
     @property
     def uses_estimate(self) -> bool:

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from s2d2cli.errors import CheckpointError
-from s2d2cli.models.native import build_native, need_model_type
+from s2d2cli.models.native import build_native, need_model_type, need_values, renamed
 
 MODEL_TYPES = ("llada",)
 # what the native network cannot be told, and what a checkpoint that does not name it means
@@ -42,7 +41,8 @@ RENAMED = {
 
 def build_network(config: dict[str, Any], device: torch.device) -> LlamaForCausalLM:
     """The network without weights; see `build_native`."""
-    check(config)
+    need_model_type("llada", config, MODEL_TYPES)
+    need_values("llada", config, FIXED)
     heads = config["n_heads"]
     settings = {
         "vocab_size": config.get("embedding_size") or config["vocab_size"],  # the embedding may be padded
@@ -59,21 +59,7 @@ def build_network(config: dict[str, Any], device: torch.device) -> LlamaForCausa
     return build_native(LlamaForCausalLM, settings, (), device)
 
 
-def check(config: dict[str, Any]) -> None:
-    """Refuse what the native network would compute otherwise."""
-    need_model_type("llada", config, MODEL_TYPES)
-    for key, needed in FIXED.items():
-        if config.get(key, needed) != needed:
-            raise CheckpointError(f"model.family=llada needs {key}={needed} in config.json, got {config[key]!r}")
-
-
 def native(tensors: Iterator[tuple[str, Tensor]], _: LlamaForCausalLM) -> Iterator[tuple[str, Tensor]]:
     """The checkpoint's tensors by the network's names; one that is not known here keeps its own."""
     for name, tensor in tensors:
-        yield renamed(name), tensor
-
-
-def renamed(name: str) -> str:
-    for theirs, ours in RENAMED.items():
-        name = name.replace(theirs, ours)
-    return name
+        yield renamed(name, RENAMED), tensor

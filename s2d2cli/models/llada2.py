@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
 
 from s2d2cli.errors import CheckpointError
-from s2d2cli.models.native import build_native, need_model_type
+from s2d2cli.models.native import build_native, need_model_type, need_values, renamed
 
 SHARED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
           "num_key_value_heads", "hidden_act", "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings",
@@ -58,9 +58,7 @@ def build_network(config: dict[str, Any], device: torch.device) -> Glm4MoeForCau
 
 def check(config: dict[str, Any]) -> None:
     """Refuse what the native network would compute otherwise."""
-    for key, needed in FIXED.items():
-        if config.get(key, needed) != needed:
-            raise CheckpointError(f"model.family=llada2 needs {key}={needed} in config.json, got {config[key]!r}")
+    need_values("llada2", config, FIXED)
     if config["num_experts_per_tok"] < 2 or config["num_shared_experts"] < 1:
         raise CheckpointError(
             f"model.family=llada2 needs num_experts_per_tok of at least 2 and num_shared_experts of at least 1 in "
@@ -89,7 +87,7 @@ def native(tensors: Iterator[tuple[str, Tensor]], network: Glm4MoeForCausalLM) -
             if not waiting[place.stack]:
                 yield place.stack, stacks.pop(place.stack)
         else:
-            yield renamed(name), tensor
+            yield renamed(name, RENAMED), tensor
     if places:
         raise CheckpointError(f"the checkpoint lacks {len(places)} of its experts' matrices, first {min(places)}")
 
@@ -128,9 +126,3 @@ def split(layer: str, fused: Tensor, config: Glm4MoeConfig) -> Iterator[tuple[st
         raise CheckpointError(f"{layer}{FUSED} must have {queries + 2 * others} rows by config.json, got {len(fused)}")
     for kind, part in zip("qkv", torch.split(fused, [queries, others, others]), strict=True):
         yield f"{layer}.self_attn.{kind}_proj.weight", part
-
-
-def renamed(name: str) -> str:
-    for theirs, ours in RENAMED.items():
-        name = name.replace(theirs, ours)
-    return name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,20 @@ def need_model_type(family: str, config: dict[str, Any], allowed: Sequence[str])
         raise CheckpointError(
             f"model.family={family} needs a checkpoint with model_type {' or '.join(allowed)}, got {found!r}"
         )
+
+
+def need_values(family: str, config: dict[str, Any], fixed: Mapping[str, Any]) -> None:
+    """Refuse a network that computes otherwise; a key that a checkpoint does not name has the needed value."""
+    for key, needed in fixed.items():
+        if config.get(key, needed) != needed:
+            raise CheckpointError(f"model.family={family} needs {key}={needed} in config.json, got {config[key]!r}")
+
+
+def renamed(name: str, table: Mapping[str, str]) -> str:
+    """A tensor's name with each part of it that the table knows replaced."""
+    for theirs, ours in table.items():
+        name = name.replace(theirs, ours)
+    return name
 
 
 def build_native(network_class: Any, config: dict[str, Any], foreign: Sequence[str], device: torch.device) -> Any:
