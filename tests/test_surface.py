@@ -47,6 +47,8 @@ STRATEGIES = {
     "unmask": {
         "edit_tokens": "threshold edit_threshold num_to_transfer max_post_steps",
         "entropy_bounded": "gamma whole_sum",
+        "klass": "threshold divergence history",
+        "local_leap": "threshold relaxed radius",
         "low_confidence_dynamic": "threshold",
         "low_confidence_static": "",
         "sequential": "",
@@ -90,6 +92,9 @@ PRESETS = {
     "autoregressive": "unmask=sequential router=never block_length=1 context=causal",
     "dynamic": "unmask=low_confidence_dynamic router=never",
     "editing": "unmask=edit_tokens router=never",
+    "entropy_bounded": "unmask=entropy_bounded router=never",
+    "klass": "unmask=klass router=never",
+    "local_leap": "unmask=local_leap router=never",
     "s2d2": "unmask=low_confidence_dynamic router=always context=causal",
     "s2d2_adaptive": "unmask=low_confidence_dynamic router=cost_aware verifier=single form=sliding context=causal",
     "s2d2_single": "unmask=low_confidence_dynamic router=always verifier=single context=causal",

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from s2d2cli.config import DecodeConfig, RunConfig
 from s2d2cli.decode import chain as chain
 from s2d2cli.decode import cost_aware as cost_aware
+from s2d2cli.decode import klass as klass
+from s2d2cli.decode import local_leap as local_leap
 from s2d2cli.decode import single as single
 from s2d2cli.decode.drafters import Drafter
 from s2d2cli.decode.estimators import AcceptanceEstimator

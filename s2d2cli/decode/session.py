@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -74,8 +74,12 @@ class Session:
         self.uniforms = uniforms or SampleStreams.empty(decoder.seed, len(self.live), model.device)
         self.stop_S = torch.tensor(model.stop_ids, dtype=torch.long, device=model.device)
         self.meter = Meter(model.device)
-        decoder.drafter.start(self)
-        decoder.router.start(self)
+        # stages that know something of each row; an unmask rule need not
+        self.remembering: list[Any] = [
+            stage for stage in (decoder.drafter, decoder.router, decoder.unmask) if hasattr(stage, "start")
+        ]
+        for stage in self.remembering:
+            stage.start(self)
 
     @torch.inference_mode()
     def step(self) -> bool:
@@ -144,8 +148,8 @@ class Session:
         self.encode(Kind.PREFILL, state, self.cache.window(index_R), state.active_B)
         self.state.put(index_R, state)
         self.uniforms.enter(index_R, [request.sample_id for request in requests])
-        self.decoder.drafter.enter(index_R)
-        self.decoder.router.enter(index_R)
+        for stage in self.remembering:
+            stage.enter(index_R)
         for row, number in zip(rows, numbers, strict=True):
             self.live[row] = number
         self.working = sorted({*self.working, *rows})
@@ -233,8 +237,8 @@ class Session:
         self.state = self.state.rows(index_R)
         self.cache = self.cache.rows(index_R)
         self.uniforms = self.uniforms.rows(index_R)
-        self.decoder.drafter.keep(index_R)
-        self.decoder.router.keep(index_R)
+        for stage in self.remembering:
+            stage.keep(index_R)
 
     def generations(self, rows: list[int]) -> list[Generation]:
         """What these rows have so far; under an editor a block that is not finished does not count."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 class UnmaskRule(Protocol):
+    """A rule that remembers has `start`, `keep` and `enter` besides, as routers do."""
+
     def select(self, draft: DraftStep, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
         """bool (B, L): positions to reveal, all of them masked; none where the quota is 0."""
 

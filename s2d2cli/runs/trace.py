@@ -7,7 +7,7 @@ reason why it was decided there and then:
     accepted, resampled, threshold, high_confidence, bonus   by the verifier, as its source says
     confident   unmasked because its draft probability exceeds unmask.threshold
     owed        unmasked because the step owes tokens (denoising_steps), though no other reason spoke for it
-    unmasked    by a rule that looks at more than the token itself (entropy_bounded, plugins)
+    unmasked    by a rule that looks at more than the token itself (entropy_bounded, klass, local_leap, plugins)
     edited      in place of the token `was`, because its draft probability exceeds unmask.edit_threshold
 
 When a killed run goes on, a sample may stand there twice; the last line counts.
@@ -35,6 +35,7 @@ Entry = dict[str, Any]
 Steps = list[dict[str, Any]]
 OWN_PROMPTS = {"kind": "own prompts"}  # instead of a task, where none gave the prompts
 QUOTA_RULES = ("sequential", "low_confidence_static")
+WIDER_RULES = ("klass", "local_leap")  # their threshold is not the whole reason
 ENTRY = {  # what the readers of a trace rely on
     **dict.fromkeys(("id", "prompt", "finish", "config.decoder", "config.router.kind", "config.model.name"), str),
     "config.task.kind": str,
@@ -95,7 +96,7 @@ def told(steps: Steps, unmask: Mapping[str, Any], model: ModelAdapter) -> Steps:
 def reason(token: Mapping[str, Any], unmask: Mapping[str, Any]) -> str:
     if token["source"] != "unmasked":
         return str(token["source"])
-    if "threshold" in unmask:
+    if "threshold" in unmask and unmask.get("kind") not in WIDER_RULES:
         return "confident" if token["draft_prob"] > unmask["threshold"] else "owed"
     return "owed" if unmask.get("kind") in QUOTA_RULES else "unmasked"
 
