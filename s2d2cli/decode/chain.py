@@ -27,6 +27,7 @@ from s2d2cli.decode.drafters import spread
 from s2d2cli.decode.state import Commit, DraftStep, Source, Verdict
 from s2d2cli.decode.tree import Tree, lay_out, states, tree
 from s2d2cli.decode.verifiers import BlockVerifier
+from s2d2cli.lossless import one_by_one
 
 if TYPE_CHECKING:
     from s2d2cli.config import RunConfig
@@ -75,10 +76,13 @@ class ChainVerifier(BlockVerifier):
             ("decode.denoising_steps", config.decode.denoising_steps, config.decode.block_length),
         )
         require(
-            getattr(config.unmask, "exact", False),
+            hasattr(config.unmask, "one_by_one"),
             f"verifier=chain needs a rule that reveals just what it owes, unmask=low_confidence_static or sequential, "
             f"got {config.unmask.kind}; decoder=ssd has that by itself",
         )
+
+    def reproduces(self, config: RunConfig) -> str | None:
+        return one_by_one(config)
 
     def scratch(self, positions: int) -> int:
         return 1 + len(states(min(self.nodes, positions), self.order == "mix")) * (positions + 1)

@@ -42,7 +42,7 @@ class Klass:
         require(self.history >= 1, f"unmask.history must be at least 1, got {self.history}")
 
     def start(self, session: Session) -> None:
-        self.state_of = lambda: session.state
+        self.session = session
         self.seen_BLV: Tensor | None = None
         self.start_B = torch.full_like(session.state.start_B, -1)  # of the block that was seen
         self.steady_BL = torch.zeros_like(session.state.masked_BL, dtype=torch.long)  # steps without a change
@@ -61,7 +61,7 @@ class Klass:
 
     def look(self, draft: DraftStep) -> None:
         """Compare this step's distributions with the last one's, and keep them for the next."""
-        start_B = self.state_of().start_B
+        start_B = self.session.state.start_B
         probs_BLV = draft.sampler.probs(draft.logits_BLV.flatten(0, 1)).view(draft.logits_BLV.shape)
         if self.seen_BLV is not None:
             same_B1 = (start_B == self.start_B)[:, None]

@@ -20,6 +20,7 @@ from s2d2cli.decode.drafters import CarriedDrafter
 from s2d2cli.decode.fan import Fan, lay_out
 from s2d2cli.decode.sampling import Sampler, invert_cdf
 from s2d2cli.decode.state import BlockState, Commit, DraftStep, Source, Verdict, leading_count
+from s2d2cli.lossless import AUTOREGRESSIVE
 
 if TYPE_CHECKING:
     from s2d2cli.config import RunConfig
@@ -63,6 +64,9 @@ class SingleForward:
             ("decode.denoising_steps", config.decode.denoising_steps, config.decode.block_length),
             ("decode.sub_block_length", config.decode.sub_block_length, None),
         )
+
+    def reproduces(self, config: RunConfig) -> str:
+        return AUTOREGRESSIVE
 
     @property
     def uses_estimate(self) -> bool:

@@ -34,7 +34,7 @@ class UnmaskRule(Protocol):
 class Sequential:
     """Reveal the leftmost masks."""
 
-    exact: ClassVar[bool] = True  # never more than it owes
+    one_by_one: ClassVar[str] = "sequential"  # never more than it owes; with one token a step it is this decoder
 
     def select(self, draft: DraftStep, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
         return masked_BL & (masked_BL.cumsum(1) <= quota_B[:, None])
@@ -45,7 +45,7 @@ class Sequential:
 class LowConfidenceStatic:
     """Reveal the most confident masks, exactly the quota (the low-confidence ones stay masked, hence the name)."""
 
-    exact: ClassVar[bool] = True
+    one_by_one: ClassVar[str] = "static"
 
     def select(self, draft: DraftStep, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
         return first_by(-draft.confidence_BL, masked_BL, quota_B)

@@ -27,6 +27,7 @@ from s2d2cli.decode.drafters import Drafter, SelfDrafter
 from s2d2cli.decode.layout import VerifyPlan, take
 from s2d2cli.decode.sampling import Sampler
 from s2d2cli.decode.state import BlockState, Bonus, Commit, DraftStep, Source, Verdict
+from s2d2cli.lossless import AUTOREGRESSIVE
 
 if TYPE_CHECKING:
     from s2d2cli.config import RunConfig
@@ -121,6 +122,18 @@ class SelfVerifier(BlockVerifier):
             self.form == "aligned" or config.decode.sub_block_length is None,
             "verifier.form=sliding has no blocks to divide; leave decode.sub_block_length out",
         )
+
+    def reproduces(self, config: RunConfig) -> str | None:
+        """Autoregressive decoding, where every token is verified in the context in which that decodes, and none of the
+        settings is in use that trade exactness away."""
+        decode, greedy = config.decode, config.decode.temperature == 0
+        verified = getattr(config.router, "verifies_all", False) and decode.denoising_steps == decode.block_length
+        accepted = self.acceptance == "lossless" or (self.acceptance == "ratio" and not greedy)
+        plain = greedy or (self.tempering == self.residual_temperature == 1 and decode.boundary == "verified")
+        strict = self.spans == "first" and self.resample and self.ratio_threshold is None and not self.keep_confident
+        edited = hasattr(config.unmask, "edits")
+        holds = verified and accepted and plain and strict and not edited and decode.context == "causal"
+        return AUTOREGRESSIVE if holds else None
 
     def grid(self, block_length: int) -> int:
         return 1 if self.form == "sliding" else block_length

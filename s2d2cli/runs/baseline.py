@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from s2d2cli.errors import ConfigError
+from s2d2cli.lossless import AUTOREGRESSIVE
 from s2d2cli.runs.compare import Compared, Side
 from s2d2cli.tasks.statistics import holm
 
-AUTOREGRESSIVE = "autoregressive"
 LEAST = 4  # characters of a run id that name it
 
 

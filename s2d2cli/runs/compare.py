@@ -35,6 +35,8 @@ class Side:
         decoder = decoder_name(config["decoder"], config["router"]["kind"])
         told = approximations(described.settings(self.record)).items()
         words = "".join(f", {key}={value} (approximate)" for key, value in told)
+        lossless = described.lossless_text(self.record)
+        words += f", lossless against {lossless}" if lossless not in ("", "no") else ""
         return f"{decoder} at block length {config['decode']['block_length']}{words} ({self.record['run_id']})"
 
     @property

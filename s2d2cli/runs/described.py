@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from s2d2cli.effect import effective
+from s2d2cli.lossless import AUTOREGRESSIVE
 from s2d2cli.runs.approximate import approximations
 from s2d2cli.runs.environment import hardware
 from s2d2cli.runs.store import Record, RunFolder, decoder_name
@@ -32,6 +33,7 @@ def row_of(folder: RunFolder, record: Record, measure: str | None = None) -> dic
         "accuracy": share["accuracy"],
         "accuracy_low": share["interval"][0],
         "accuracy_high": share["interval"][1],
+        "lossless": lossless_text(record),
         "traced": record.get("traced", False),
         **speeds(record),
         "mean_tokens": record["mean_tokens"],
@@ -44,6 +46,13 @@ def row_of(folder: RunFolder, record: Record, measure: str | None = None) -> dic
         "folder": str(folder.path),
         "settings": settings(record),
     }
+
+
+def lossless_text(record: Record) -> str:
+    """Whose tokens a run gives, of those that take one at a time; runs of before it was noted do not tell."""
+    if "lossless" not in record:
+        return ""
+    return {None: "no", AUTOREGRESSIVE: "AR"}.get(record["lossless"], str(record["lossless"]))
 
 
 def speeds(record: Record) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from s2d2cli.decode.cost_aware import rows_at_most
 from s2d2cli.effect import without_effect
 from s2d2cli.errors import CheckpointError, TaskDataError
 from s2d2cli.folders import user_folders
+from s2d2cli.lossless import lossless
 from s2d2cli.models import load_model, pick_device
 from s2d2cli.models.adapter import ModelAdapter
 from s2d2cli.models.cost_curve import CostCurve, measure
@@ -169,6 +170,7 @@ def begin(config: RunConfig, folder: store.RunFolder, source: DataSource) -> Run
         "status": "started",
         "config": record(config),
         "without_effect": without_effect(config),
+        "lossless": lossless(config),
         "plugins": [asdict(plugin) for plugin in plugins.LOADED.values()],
         "config_folders": [str(folder) for folder in user_folders()],
         "model_files": model_files(config.model.source, config.model.revision),

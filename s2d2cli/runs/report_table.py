@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.markup import escape
 from rich.text import Text
 
-from s2d2cli.runs.baseline import AUTOREGRESSIVE
+from s2d2cli.lossless import AUTOREGRESSIVE
 from s2d2cli.runs.metrics import ACCURACY, METRICS, SPEEDUP, Metric
 from s2d2cli.runs.palette import visible
 from s2d2cli.runs.report import Report, Table
@@ -41,6 +41,7 @@ def columns(table: Table, axes: Sequence[Metric]) -> list[Column]:
     wanted = [
         Column("decoder", lambda rows: list(rows["decoder"]), right=False),
         Column("settings", lambda rows: list(rows["varied"]), right=False),
+        Column("lossless", lambda rows: list(rows["lossless"]), 2, right=False),
         Column("n", lambda rows: [str(n) for n in rows["n"]], 4),
         Column(ACCURACY.short, lambda rows: numbers(rows, ACCURACY)),
         Column("95 %", lambda rows: between(rows, ACCURACY, 2), 1),
@@ -115,7 +116,8 @@ def legend(report: Report) -> str:
     return (
         f"{FRONT} on the Pareto front of accuracy against that column; {UNSURE}62 on it as measured, but in only 62 % "
         f"of {DRAWS} bootstrap draws of the samples. {meanings}; vs: tokens/s over the baseline's; p: McNemar's exact "
-        f"test of its accuracy against the baseline's, after Holm; length: mean tokens of an answer; fwd/tok, "
+        f"test of its accuracy against the baseline's, after Holm; lossless: the decoder of one token a step whose "
+        f"tokens (sampled: distribution) it gives, AR for autoregressive; length: mean tokens of an answer; fwd/tok, "
         f"rows/fwd, ms/fwd: forwards of a row per token, and token rows and milliseconds of a batch's forward. A "
         f"column that would be empty is left out. Intervals are of the samples; what a busy machine does to tokens/s "
         f"comes on top."

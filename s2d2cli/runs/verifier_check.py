@@ -23,7 +23,11 @@ from s2d2cli.tasks.statistics import paired_difference
 
 CHANCE = 0.05  # below this p-value a difference counts as real
 # the preset of an unmask rule, else dynamic
-PLAIN = {"low_confidence_static": "static", "sequential": "sequential", "edit_tokens": "editing"}
+PLAIN = {
+    "low_confidence_static": "static",
+    "edit_tokens": "editing",
+    **{name: name for name in ("sequential", "entropy_bounded", "klass", "local_leap")},
+}
 
 
 def autoregressive(config: RunConfig) -> RunConfig:

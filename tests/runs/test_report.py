@@ -13,6 +13,7 @@ from rich.console import Console
 
 from s2d2cli.config import compose, record, run_id
 from s2d2cli.errors import ConfigError
+from s2d2cli.lossless import lossless
 from s2d2cli.runs.metrics import USUAL
 from s2d2cli.runs.remarks import remarks
 from s2d2cli.runs.report import Wish, build, find_runs
@@ -31,6 +32,7 @@ def run(accuracy: float, per_second: float, per_forward: float, *overrides: str,
         "run_id": run_id(config),
         "status": "success",
         "config": record(config),
+        "lossless": lossless(config),
         "environment": {"cpu": "A", "threads": 2, "gpu": None, "device": "cpu", "dtype": "float32", "backend": "eager"},
         "resumed_with": [],
         "facts": {},

@@ -59,7 +59,7 @@ def test_every_width_is_legible(results, width):
 def test_narrow_means_fewer_columns_then_blocks(results):
     heads = [" ".join(printed(results, width)[1 if width > 100 else 2].split()) for width in (140, 80)]
     assert heads == [
-        "decoder settings n accuracy 95 % tok/s tok/fwd vs AR its 95 % p ms/fwd rows/fwd fwd/tok length",
+        "decoder settings lossless n accuracy 95 % tok/s tok/fwd vs AR its 95 % p ms/fwd rows/fwd fwd/tok length",
         "decoder settings accuracy 95 % tok/s tok/fwd vs AR",
     ]
     assert "  tok/fwd 3.54*" in printed(results, 40)
@@ -68,7 +68,7 @@ def test_narrow_means_fewer_columns_then_blocks(results):
 def test_chosen_axes_are_the_columns(results):
     wish = Wish(axes=axes("forwards_per_token,peak_gib,speedup"))
     text = " ".join(printed(results, 140, wish)[1].split())
-    assert text == "decoder settings n accuracy 95 % fwd/tok GiB vs AR its 95 % p ms/fwd rows/fwd length"
+    assert text == "decoder settings lossless n accuracy 95 % fwd/tok GiB vs AR its 95 % p ms/fwd rows/fwd length"
     assert "fwd/tok: forward passes" in legend(build(find_runs([results]), wish)) and "less is better" in legend(
         build(find_runs([results]), wish)
     )
