@@ -65,6 +65,8 @@ class ModelConfig:
     source: str = MISSING  # folder, hub id, or "package:tiny" for the checkpoint inside the wheel
     family: str = "sdar"
     revision: str | None = None
+    adapter: str | None = None  # a LoRA that is merged into the weights: folder or hub id; null: none
+    adapter_revision: str | None = None
     mask_token: str | None = None  # null: what the checkpoint itself names
     stop_tokens: list[str] = field(default_factory=list)  # in addition to the checkpoint's own stop ids
     block_length: int = 4  # the block length it was trained with

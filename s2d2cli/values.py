@@ -12,3 +12,7 @@ VALUES = {
 
 # families of models that attend fully; decode.context=full is theirs, and theirs alone
 FULL_ATTENTION = ("dream", "llada")
+# families whose prompt attends to itself fully, while the answer attends by block
+WHOLE_PROMPT = ("d2f_dream", "d2f_llada")
+# families whose blocks are counted from the prompt's end
+FROM_PROMPT = (*FULL_ATTENTION, *WHOLE_PROMPT)

@@ -18,7 +18,7 @@ from s2d2cli.decode.unmask import LowConfidenceDynamic
 from s2d2cli.decode.verifiers import SelfVerifier
 from s2d2cli.models import FAMILIES, load_model
 from s2d2cli.models.adapter import ModelAdapter
-from s2d2cli.values import FULL_ATTENTION
+from s2d2cli.values import FROM_PROMPT
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -53,10 +53,10 @@ def llada2_model() -> ModelAdapter:
     return load_golden("llada2")
 
 
-@pytest.fixture(scope="session", params=sorted(set(FAMILIES) - set(FULL_ATTENTION)))
+@pytest.fixture(scope="session", params=sorted(set(FAMILIES) - set(FROM_PROMPT)))
 def family_model(request) -> ModelAdapter:
-    """For what must hold for every family that has an autoregressive mode: its golden checkpoint. What attends fully
-    has tests of its own, test_full.py."""
+    """For what must hold for every family that attends by block: its golden checkpoint. What attends fully, the prompt
+    alone or everything, has tests of its own, test_whole_prompt.py and test_full.py."""
     return load_golden(request.param)
 
 

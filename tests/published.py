@@ -114,6 +114,25 @@ def dream(folder: Path) -> Qwen2ForCausalLM:
     return network
 
 
+def lora(folder: Path, tensors: dict[str, torch.Tensor], seed: int = 1, **config) -> dict[str, tuple]:
+    """Write an adapter of rank 4 for each attention and MLP matrix among `tensors`; returns its (A, B) by module."""
+    draws, parts = torch.Generator().manual_seed(seed), {}
+    for name, weight in sorted(tensors.items()):
+        if name.endswith(("proj.weight", ".attn_out.weight")) or (".blocks." in name and ".ff_out." in name):
+            sides = (torch.randn(4, weight.shape[1], generator=draws), torch.randn(weight.shape[0], 4, generator=draws))
+            parts[name.removesuffix(".weight")] = tuple(side * 0.2 for side in sides)
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "bias": "none", "use_dora": False, "modules_to_save": None}
+    (folder / "adapter_config.json").write_text(json.dumps({**entries, **config}))
+    named = {
+        f"base_model.model.{module}.lora_{side}.weight": part
+        for module, sides in parts.items()
+        for side, part in zip("AB", sides, strict=True)
+    }
+    save_file(named, folder / "adapter_model.safetensors")
+    return parts
+
+
 def scattered(network: torch.nn.Module) -> torch.nn.Module:
     """Weights large enough that a token depends on its surroundings."""
     draws = torch.Generator().manual_seed(0)

@@ -22,23 +22,28 @@ def logits_of(model: ModelAdapter, tokens: list[int], visible_QT: torch.Tensor) 
     return logits
 
 
-def block_causal(length: int, block_length: int) -> torch.Tensor:
-    block = torch.arange(length) // block_length
+def origin(model: ModelAdapter, prompt_length: int) -> int:
+    """Where the first block begins."""
+    return prompt_length if model.from_prompt else 0
+
+
+def block_causal(length: int, block_length: int, first: int = 0) -> torch.Tensor:
+    """Blocks are counted from `first`; what is left of it attends to itself fully."""
+    block = (torch.arange(length) - first).div(block_length, rounding_mode="floor").clamp(min=-1)
     return block[:, None] >= block[None, :]
 
 
-def next_token_logits(model: ModelAdapter, prefix: list[int]) -> torch.Tensor:
-    """(V,) logits of block length one: a mask behind the prefix, everything causal. Plain autoregressive decoding where
-    the network scores the next token: the mask is then seen by nobody."""
+def next_token_logits(model: ModelAdapter, prefix: list[int], prompt_length: int = 0) -> torch.Tensor:
+    """(V,) logits of block length one: a mask behind the prefix, everything causal but a prompt that attends to itself
+    fully. Plain autoregressive decoding where the network scores the next token: the mask is then seen by nobody."""
     tokens = [*prefix, model.mask_id]
-    visible = torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril()
-    return logits_of(model, tokens, visible)[-1]
+    return logits_of(model, tokens, block_causal(len(tokens), 1, origin(model, prompt_length)))[-1]
 
 
 def autoregressive(model: ModelAdapter, prompt: list[int], max_new_tokens: int) -> list[int]:
     tokens = list(prompt)
     for _ in range(max_new_tokens):
-        tokens.append(int(next_token_logits(model, tokens).argmax()))
+        tokens.append(int(next_token_logits(model, tokens, len(prompt)).argmax()))
         if tokens[-1] in model.stop_ids:
             break
     return tokens[len(prompt) :]
@@ -48,14 +53,14 @@ def diffuse(
     model: ModelAdapter, prompt: list[int], max_new_tokens: int, block_length: int, steps: int, threshold: float | None
 ) -> tuple[list[int], int]:
     """Greedy block diffusion as trained: static with `threshold=None`, else dynamic. (new ids, denoising steps)."""
-    mask = model.mask_id
+    mask, first = model.mask_id, origin(model, len(prompt))
     tokens, end, made = list(prompt), len(prompt) + max_new_tokens, 0
     while len(tokens) < end and not any(t in model.stop_ids for t in tokens[len(prompt) :]):
-        start = len(tokens) // block_length * block_length
+        start = first + (len(tokens) - first) // block_length * block_length
         tokens += [mask] * (start + block_length - len(tokens))
         step = 0
         while not finished(tokens, len(prompt), end, model):
-            logits = logits_of(model, tokens, block_causal(len(tokens), block_length))
+            logits = logits_of(model, tokens, block_causal(len(tokens), block_length, first))
             reveal(tokens, start, logits, block_length // steps + (step < block_length % steps), threshold, mask)
             step, made = step + 1, made + 1
             if mask not in tokens:

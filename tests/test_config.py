@@ -162,6 +162,16 @@ def test_the_llada2_presets(name, model):
     assert (rule.kind, rule.num_to_transfer, rule.max_post_steps) == ("edit_tokens", 1, 16)
 
 
+@pytest.mark.parametrize("name", ["llada", "dream"])
+def test_d2f_models_are_decoded_as_block_models_are(name):
+    contexts = {"s2d2": "causal", "autoregressive": "causal", "static": "block", "dynamic": "block"}
+    for decoder, context in contexts.items():
+        config = compose([f"model=d2f-{name}", f"decoder={decoder}"])
+        assert (config.model.family, config.decode.context) == (f"d2f_{name}", context)
+        assert config.model.adapter.startswith("SJTU-Deng-Lab/D2F_")
+        assert config.decode.block_length == (1 if decoder == "autoregressive" else 32)
+
+
 FULL = {"llada-8b": "llada", "llada-1.5": "llada", "dream-7b": "dream"}
 
 

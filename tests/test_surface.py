@@ -37,7 +37,7 @@ OPTIONS = {
     "reproduce": "--allow-code-execution --json --limit --results -o",
 }
 CONFIG = {
-    ModelConfig: "name source family revision mask_token stop_tokens block_length dtype",
+    ModelConfig: "name source family revision adapter adapter_revision mask_token stop_tokens block_length dtype",
     DecodeConfig: """block_length sub_block_length denoising_steps max_new_tokens temperature top_k top_p context commit
     boundary cache""",
     RunConfig: """model decode decoder unmask router estimator verifier task device threads dtype backend seed limit

@@ -74,7 +74,6 @@ def live(model: ModelAdapter, decoder: Decoder, request: Request, steps: StepLog
 
 
 def drawn(model: ModelAdapter, decoder: Decoder, request: Request, generation: Generation, view: View) -> Group | Table:
-    from s2d2cli.decode.full import tokens_in_front
     from s2d2cli.runs.order_grid import block_table, order_grid
     from s2d2cli.runs.token_texts import token_texts
 
@@ -82,6 +81,6 @@ def drawn(model: ModelAdapter, decoder: Decoder, request: Request, generation: G
     if view is View.blocks:
         settings = decoder.settings
         assert settings.block_length is not None
-        in_front = tokens_in_front(settings.context, len(request.prompt_ids))
+        in_front = 0 if model.from_prompt else len(request.prompt_ids)
         return block_table(generation, texts, in_front, settings.block_length)
     return order_grid(generation, texts, screen().width)

@@ -118,7 +118,7 @@ class Decoder:
             raise ConfigError(
                 f"decode.block_length must fit the context of {model.name}, {model.context} tokens, got {block_length}"
             )
-        if self.settings.boundary == "published" and (model.attends_fully or not model.shift):
+        if self.settings.boundary == "published" and (model.attends_fully or model.whole_prompt or not model.shift):
             raise ConfigError(
                 f"decode.boundary=published is about right-shifted block models such as Fast-dLLM v2, and "
                 f"{model.name} is none; leave it out"

@@ -30,11 +30,6 @@ from s2d2cli.decode.state import BlockState
 from s2d2cli.models.plan import ForwardPlan, Kind
 
 
-def tokens_in_front(context: str | None, prompt_tokens: int) -> int:
-    """How many of a sequence's tokens stand on the grid of blocks in front of the answer."""
-    return 0 if context == "full" else prompt_tokens
-
-
 @dataclass(frozen=True)
 class FullLayout(Layout):
     """Its answers where every row sees the whole canvas."""

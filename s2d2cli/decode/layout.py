@@ -13,7 +13,7 @@ How decided tokens attend (`decode.context`), drawn for block length 4, two deci
 `causal_cache` keeps only the left columns causal (published: cache_ver alone), `causal_draft` only a and b
 (draft_ver alone). `causal_published` repeats a fault of the published code for Fast-dLLM v2: it makes as many rows
 causal as are decided in the sub-block, but at the beginning of the block. Without sub-blocks it is `causal`. `full`,
-where nothing is ever final, is in full.py.
+where nothing is ever final, is in full.py; prompts that attend to themselves fully are in whole_prompt.py.
 
 A position is *settled* when its keys and values can be final: everything before the block, and with a causal context
 also the decided prefix of the block, unless a rule may still edit it. Settled but not yet encoded tokens are *pending*:
@@ -99,8 +99,8 @@ class Layout:
 
     def horizon_BQ(self, positions_BQ: Tensor, state: BlockState) -> Tensor:
         """A row at position p sees the positions below its horizon."""
-        length, start_B1 = state.block_length, state.start_B[:, None]
-        earlier_end_BQ = (positions_BQ // length + 1) * length
+        start_B1 = state.start_B[:, None]
+        earlier_end_BQ = state.block_ends_BX(positions_BQ)
         block_end_BQ = torch.where(positions_BQ < start_B1, earlier_end_BQ, state.block_end_B[:, None])
         causal_BQ = torch.zeros_like(positions_BQ, dtype=torch.bool)
         if self.context in ("causal", "causal_cache", "causal_published"):

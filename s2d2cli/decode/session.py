@@ -22,6 +22,7 @@ from s2d2cli.decode.sampling import Sampler
 from s2d2cli.decode.state import BlockState, Source, leading_count
 from s2d2cli.decode.trace import BatchResult, Generation, Request, generations
 from s2d2cli.decode.unmask import quota_B, reveal
+from s2d2cli.decode.whole_prompt import WholePromptLayout
 from s2d2cli.errors import DecodeError
 from s2d2cli.models.adapter import ModelAdapter
 from s2d2cli.models.cache import KVCache
@@ -65,7 +66,7 @@ class Session:
         wide = model.attends_fully and getattr(decoder.router, "verifies", True)
         scratch = decoder.verifier.scratch(num_positions if wide else length)
         self.layout = make_layout(decoder, model, scratch, num_positions)
-        self.state.from_prompt = settings.context == "full"
+        self.state.from_prompt = model.from_prompt
         self.state.sub_block = settings.sub_block_length or length
         self.cache = model.new_cache(len(self.live), num_positions, self.layout.scratch)
         self.sampler = Sampler(settings.temperature, settings.top_k, settings.top_p)
@@ -124,7 +125,7 @@ class Session:
         wants of what is left; what is left at most, where blocks end with it."""
         state = self.state
         block_B = torch.full_like(start_B, state.block_length)
-        if state.grid == state.block_length and not state.from_prompt:
+        if state.grid == state.block_length and not self.model.attends_fully:
             return block_B
         wanted = getattr(self.decoder.router, "window_B", None)
         wanted_B = block_B if wanted is None else torch.minimum(wanted(state), block_B)
@@ -259,7 +260,7 @@ class Session:
 
 
 def make_layout(decoder: Decoder, model: ModelAdapter, scratch: int, positions: int) -> Layout:
-    kind = FullLayout if decoder.settings.context == "full" else Layout
+    kind = FullLayout if model.attends_fully else WholePromptLayout if model.whole_prompt else Layout
     return kind(decoder.settings, scratch, positions, decoder.editor is not None, model.shift)
 
 

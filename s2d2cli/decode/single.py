@@ -113,7 +113,7 @@ class SingleForward:
         assert block is not None
         ahead_K = torch.arange(state.block_length, device=state.start_B.device)
         first_BK = state.start_B[:, None] + ahead_K
-        end_BK = first_BK + block + 1 if self.form == "sliding" else (first_BK // block + 1) * block
+        end_BK = first_BK + block + 1 if self.form == "sliding" else state.block_ends_BX(first_BK)
         length_BK = torch.minimum(end_BK, state.end_B[:, None]) - first_BK
         possible_BK = (ahead_K <= draft.masked_BL.sum(1)[:, None]) & state.active_B[:, None]
         if self.max_rows is not None:  # a draft costs two rows, and should leave as many for what comes after it

@@ -94,7 +94,7 @@ class BlockState:
     block_length: int  # the most positions that are looked at together
     sub_block: int  # of these so many are decided before the next ones are looked for
     grid: int  # where blocks may begin: at multiples of this, block_length or 1
-    from_prompt: bool  # counted from the prompt's end, and only as far as end; else from position 0
+    from_prompt: bool  # counted from the prompt's end; else from position 0
     mask_id: int
 
     @property
@@ -133,6 +133,11 @@ class BlockState:
         without."""
         ahead_X = torch.arange(self.block_length + 1, device=self.start_B.device)
         return self.start_B + leading_count(self.canvas_BT.gather(1, self.start_B[:, None] + ahead_X) != self.mask_id)
+
+    def block_ends_BX(self, positions_BX: Tensor) -> Tensor:
+        """Where the block of each position ends."""
+        origin_B1 = self.origin_B[:, None]
+        return origin_B1 + ((positions_BX - origin_B1) // self.block_length + 1) * self.block_length
 
     @property
     def origin_B(self) -> Tensor:

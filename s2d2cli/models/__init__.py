@@ -17,8 +17,9 @@ from s2d2cli.errors import CheckpointError, ConfigError
 from s2d2cli.models import dream, fast_dllm_v2, llada, llada2, sdar
 from s2d2cli.models.adapter import ModelAdapter, Vocabulary
 from s2d2cli.models.checkpoint import find_folder, load_weights, read_json, weights
+from s2d2cli.models.lora import FILES, Lora
 from s2d2cli.models.memory import need_memory
-from s2d2cli.values import FULL_ATTENTION
+from s2d2cli.values import FULL_ATTENTION, WHOLE_PROMPT
 
 __all__ = ["ModelAdapter", "load_model", "pick_device"]
 
@@ -44,6 +45,8 @@ FAMILIES = {
     "fast_dllm_v2": Family(fast_dllm_v2.build_network, shift=1),
     "dream": Family(dream.build_network, shift=1),
     "llada": Family(llada.build_network, llada.native),
+    "d2f_dream": Family(dream.build_network, shift=1),
+    "d2f_llada": Family(llada.build_network, llada.native),
     "llada2": Family(llada2.build_network, llada2.native, llada2.EXACT, commits_last=False),
 }
 
@@ -60,9 +63,13 @@ def load_model(config: RunConfig) -> ModelAdapter:
     network = build_network(family, settings, device, folder)
     dtype = pick_dtype(config, device)
     need_memory(model.name, network, dtype, device)
-    folder = find_folder(model.source, model.revision)
-    load_weights(network, family.native(weights(folder, dtype, device, family.exact), network), folder)
-    LOG.info("%s from %s, %s on %s", model.name, folder, str(dtype).removeprefix("torch."), device)
+    folder, adapter_folder = find_folder(model.source, model.revision), find_adapter(model)
+    tensors = weights(folder, dtype, device, family.exact)
+    if adapter_folder is not None:
+        tensors = Lora(adapter_folder).merged(tensors)
+    load_weights(network, family.native(tensors, network), folder)
+    where = f"{folder} with {adapter_folder}" if adapter_folder else folder
+    LOG.info("%s from %s, %s on %s", model.name, where, str(dtype).removeprefix("torch."), device)
     torch.set_num_threads(config.threads or (1 if network.num_parameters() < SMALL else ALL_THREADS))
     tokenizer = load_tokenizer(folder)
     settings["vocab_size"] = network.config.vocab_size
@@ -70,7 +77,13 @@ def load_model(config: RunConfig) -> ModelAdapter:
     adapter = ModelAdapter(model.name, network, vocabulary, tokenizer, family.shift)
     adapter.commits_last = family.commits_last
     adapter.attends_fully = model.family in FULL_ATTENTION
+    adapter.whole_prompt = model.family in WHOLE_PROMPT
     return adapter
+
+
+def find_adapter(model: ModelConfig) -> Path | None:
+    """The folder of the model's LoRA, if it has one."""
+    return find_folder(model.adapter, model.adapter_revision, FILES) if model.adapter else None
 
 
 def build_network(family: Family, settings: dict[str, Any], device: torch.device, folder: Path) -> Any:

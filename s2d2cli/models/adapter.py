@@ -38,6 +38,7 @@ class ModelAdapter:
 
     commits_last = True  # the family's published code encodes an answer's last block too (decode.commit=separate)
     attends_fully = False  # decode.context=full is what it was trained for, and nothing else
+    whole_prompt = False  # the prompt attends to itself fully, the answer by block; see decode/whole_prompt.py
 
     def __init__(self, name: str, network: Any, vocabulary: Vocabulary, tokenizer: Any | None, shift: int = 0) -> None:
         self.name, self.shift = name, shift
@@ -61,6 +62,11 @@ class ModelAdapter:
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         shape_BTHD = (rows, scratch + positions, config.num_key_value_heads, head_dim)
         return KVCache.empty(config.num_hidden_layers, shape_BTHD, scratch, self.network.lm_head.weight)
+
+    @property
+    def from_prompt(self) -> bool:
+        """Whether blocks are counted from the prompt's end."""
+        return self.attends_fully or self.whole_prompt
 
     @torch.inference_mode()
     def forward(self, plan: ForwardPlan, cache: KVCache) -> Tensor:

@@ -90,7 +90,7 @@ def reason(error: Exception, revision: str | None) -> str:
             f"and for a private one `hf auth login`, or set HF_TOKEN"
         )
     if isinstance(error, errors.RevisionNotFoundError):
-        return f"has no revision {revision!r} on the hub; model.revision takes a branch, a tag or a commit"
+        return f"has no revision {revision!r} on the hub; a revision is a branch, a tag or a commit"
     if isinstance(error, errors.HFValidationError):
         return "is neither a local folder nor a hub id such as JetLM/SDAR-8B-Chat"
     pinned = f" at revision {revision!r}" if revision else ""
@@ -137,7 +137,11 @@ def shard_names(folder: Path) -> list[str]:
 
 def fingerprint(folder: Path) -> dict[str, dict[str, Any]]:
     """Which checkpoint lies in `folder`, without loading it: size and digest of every file that shapes an answer."""
-    names = [*shard_names(folder), *(name for name in BESIDE_WEIGHTS if (folder / name).is_file())]
+    return digests(folder, [*shard_names(folder), *(name for name in BESIDE_WEIGHTS if (folder / name).is_file())])
+
+
+def digests(folder: Path, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Size and digest of each of these files."""
     stats = {name: (folder / name).stat() for name in names}
     return {
         name: {"size": stat.st_size, "sha256": digest(folder / name, stat.st_size, stat.st_mtime_ns)}

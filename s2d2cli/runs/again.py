@@ -114,7 +114,7 @@ def reproduce(path: Path, results: Path, limit: int | None, allow_code_execution
     if path.resolve().parent == results.resolve():
         raise ConfigError(f"--results must be another folder than that of the run, got {str(results)!r} for both")
     need_same_data(path, record, config.task.prepare(allow_code_execution))
-    need_same_weights(folder, record, model_files(config.model.source, config.model.revision))
+    need_same_weights(folder, record, model_files(config.model))
     config = replace(config, results=str(results), limit=limit or config.limit)
     outcome = evaluate(config, Models(), allow_code_execution, cost_curve=record.get("cost_curve"))
     before, after = folder.rows(), RunFolder(outcome.folder).rows()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -98,7 +98,7 @@ def company(record: Record) -> dict[str, Any]:
         "repeats": config["repeats"],
         "data_rows": record["data"]["rows"],
         "model": config["model"]["name"],
-        "source": f"{config['model']['source']}@{config['model']['revision']}",
+        "source": source(config["model"]),
         "weights": digest(record.get("model_files")),
         "first_prompt": digest(record.get("first_prompt")),
         "scoring": typed(record["facts"]),
@@ -110,6 +110,12 @@ def company(record: Record) -> dict[str, Any]:
         "code": f"{env.get('s2d2')} {env.get('revision') or 'installed'}",
         "software": ", ".join(f"{name} {env.get(name)}" for name in ("python", "torch", "transformers")),
     }
+
+
+def source(model: Mapping[str, Any]) -> str:
+    """Where the weights came from; models of before there were adapters had none."""
+    adapter = f" + {model['adapter']}@{model['adapter_revision']}" if model.get("adapter") else ""
+    return f"{model['source']}@{model['revision']}{adapter}"
 
 
 def digest(value: Any) -> str:

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 import s2d2cli
-from s2d2cli.config import RunConfig
+from s2d2cli.config import ModelConfig, RunConfig
 from s2d2cli.errors import CheckpointError
-from s2d2cli.models import pick_device, pick_dtype
-from s2d2cli.models.checkpoint import find_folder, fingerprint
+from s2d2cli.models import lora, pick_device, pick_dtype
+from s2d2cli.models.checkpoint import digests, find_folder, fingerprint
 from s2d2cli.runs.code import revision
 
 UNKNOWN = "unknown"
@@ -95,16 +95,26 @@ def planned(config: RunConfig) -> dict[str, Any]:
     return environment(config.backend) | {"threads": config.threads or UNKNOWN, "device": device.type, "dtype": dtype}
 
 
-def model_files(source: str, revision: str | None) -> dict[str, Any] | None:
-    """The fingerprint of the checkpoint; None while it is not here, or not all of it. Nothing is downloaded."""
-    from huggingface_hub import snapshot_download
-
+def model_files(model: ModelConfig) -> dict[str, Any] | None:
+    """The fingerprint of the checkpoint and its adapter; None while they are not here, or not all of them. Nothing is
+    downloaded."""
     try:
-        if source.startswith("package:") or Path(source).expanduser().is_dir():
-            return fingerprint(find_folder(source, revision))
-        return fingerprint(Path(snapshot_download(source, revision=revision, local_files_only=True)))
+        files = fingerprint(at_hand(model.source, model.revision))
+        if model.adapter:
+            adapter = digests(at_hand(model.adapter, model.adapter_revision), lora.FILES)
+            files |= {f"adapter/{name}": file for name, file in adapter.items()}
+        return files
     except (CheckpointError, OSError, ValueError):  # what is missing is told by the loading of the model
         return None
+
+
+def at_hand(source: str, revision: str | None) -> Path:
+    """The folder of what need not be downloaded."""
+    from huggingface_hub import snapshot_download
+
+    if source.startswith("package:") or Path(source).expanduser().is_dir():
+        return find_folder(source, revision)
+    return Path(snapshot_download(source, revision=revision, local_files_only=True))
 
 
 def hardware(env: dict[str, Any]) -> str:

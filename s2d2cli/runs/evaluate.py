@@ -117,7 +117,7 @@ def finished(config: RunConfig) -> bool:
         return False
     done: bool = earlier["status"] == "success" and not earlier["alarms"]["errors"]
     if done:
-        need_same_weights(folder, earlier, model_files(config.model.source, config.model.revision))
+        need_same_weights(folder, earlier, model_files(config.model))
     return done
 
 
@@ -173,7 +173,7 @@ def begin(config: RunConfig, folder: store.RunFolder, source: DataSource) -> Run
         "lossless": lossless(config),
         "plugins": [asdict(plugin) for plugin in plugins.LOADED.values()],
         "config_folders": [str(folder) for folder in user_folders()],
-        "model_files": model_files(config.model.source, config.model.revision),
+        "model_files": model_files(config.model),
         "environment": environment(config.backend),
         "resumed_with": [],
         "data": asdict(source) | {"task_version": config.task.version},
@@ -282,7 +282,7 @@ def machine(run: Run, model: ModelAdapter) -> dict[str, Any]:
     """Where this call computes; if that is not where the run began, its speed mixes two machines and says so."""
     now = environment(run.config.backend) | placed(model)
     if not run.rows or run.rebuilt:
-        model_now = run.config.model  # a checkpoint from the hub is here only now
-        return {"environment": now, "model_files": model_files(model_now.source, model_now.revision)}
+        # a checkpoint from the hub is here only now
+        return {"environment": now, "model_files": model_files(run.config.model)}
     changed = differences(run.record["environment"], now)
     return {"resumed_with": sorted({*run.record["resumed_with"], *changed})}

@@ -9,7 +9,6 @@ from typing import Any
 
 from s2d2cli.config import RunConfig
 from s2d2cli.decode import Request, build_decoder
-from s2d2cli.decode.full import tokens_in_front
 from s2d2cli.effect import effective
 from s2d2cli.errors import ConfigError
 from s2d2cli.runs.evaluate import Models
@@ -18,6 +17,7 @@ from s2d2cli.runs.progress import progress
 from s2d2cli.runs.rows import prompt_of
 from s2d2cli.runs.store import SCHEMA, Record, RunFolder, damage
 from s2d2cli.runs.trace import Entry, by_config
+from s2d2cli.values import FROM_PROMPT
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,16 @@ def of_folder(folder: RunFolder) -> Decoded:
     )
 
 
+def tokens_in_front(family: str | None, prompt_tokens: int) -> int:
+    """How many of a sequence's tokens stand on the grid of blocks in front of the answer."""
+    return 0 if family in FROM_PROMPT else prompt_tokens
+
+
 def orders_of(record: Record, rows: dict[str, Record]) -> list[Order]:
-    decode = record["config"]["decode"]
+    decode, family = record["config"]["decode"], record["config"]["model"].get("family")
     return [
         order(
-            tokens_in_front(decode["context"], row["prompt_tokens"]),
+            tokens_in_front(family, row["prompt_tokens"]),
             row["reveal_steps"],
             decode["block_length"],
             row.get("edits", 0),
@@ -100,7 +105,7 @@ def order_of(entry: Entry) -> Order:
     steps = {token["position"]: step for step, token in events if token["source"] != "edited"}
     edited = [token["position"] for _, token in events if token["source"] == "edited"]
     edits = sum(position < low + tokens for position in edited)
-    in_front = tokens_in_front(entry["config"]["decode"].get("context"), low)
+    in_front = tokens_in_front(entry["config"]["model"].get("family"), low)
     return order(in_front, [steps[low + i] for i in range(tokens)], entry["block_length"], edits)
 
 
@@ -112,8 +117,8 @@ def decoded_now(config: RunConfig, models: Models) -> Decoded:
     found: dict[str, Order] = {}
     length = config.decode.block_length
     assert length is not None
-    context = config.decode.context
-    in_front = {request.sample_id: tokens_in_front(context, len(request.prompt_ids)) for request in requests}
+    family = config.model.family
+    in_front = {request.sample_id: tokens_in_front(family, len(request.prompt_ids)) for request in requests}
     with progress(len(requests), 0) as shown:
         for generation in decoder.session(model, requests, config.batch_size).results():
             name = generation.sample_id

@@ -20,7 +20,7 @@ from huggingface_hub import constants, errors
 
 from s2d2cli.config import ModelConfig, RunConfig, compose
 from s2d2cli.errors import CheckpointError
-from s2d2cli.models import load_model, memory
+from s2d2cli.models import find_adapter, load_model, memory
 from s2d2cli.models.checkpoint import find_folder
 from tests.conftest import GOLDEN
 
@@ -39,7 +39,7 @@ MISSING = errors.LocalEntryNotFoundError("cannot find the requested files")
         (answered(errors.GatedRepoError, 403), False, None, "is gated, and no token is set; accept its terms"),
         (answered(errors.GatedRepoError, 403), False, "hf_x", "is gated, and the token in use has no access; accept"),
         (answered(errors.RepositoryNotFoundError, 401), False, None, "nor on the hub, or it is private and no token"),
-        (answered(errors.RevisionNotFoundError, 404), False, None, "has no revision 'abc' on the hub; model.revision"),
+        (answered(errors.RevisionNotFoundError, 404), False, None, "has no revision 'abc' on the hub; a revision"),
         (errors.HFValidationError("bad id"), False, None, "is neither a local folder nor a hub id such as"),
         (MISSING, False, None, "is not in the hub's cache at revision 'abc', and the hub cannot be reached; check"),
         (MISSING, True, None, "is not in the hub's cache at revision 'abc', and HF_HUB_OFFLINE forbids a download"),
@@ -77,8 +77,11 @@ def test_the_revision_that_is_asked_for_is_the_one_that_is_loaded(monkeypatch, t
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     config = compose(["model=sdar-8b", "model.revision=0123abc"])
-    assert find_folder(config.model.source, config.model.revision) == tmp_path
+    assert find_folder(config.model.source, config.model.revision) == tmp_path and find_adapter(config.model) is None
     assert set(asked) == {("JetLM/SDAR-8B-Chat", "0123abc")}
+    config = compose(["model=d2f-llada", "model.adapter_revision=4567def", "decoder=static"])
+    assert find_adapter(config.model) == tmp_path
+    assert asked[-1] == ("SJTU-Deng-Lab/D2F_LLaDA_Instruct_8B_Lora", "4567def")
 
 
 SHA, CHILD = "0" * 40, "from s2d2cli.models.checkpoint import find_folder; print(find_folder('owner/model', None))"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from s2d2cli.config import compose
+from s2d2cli.config import ModelConfig, compose
 from s2d2cli.errors import CheckpointError, ConfigError
 from s2d2cli.models import checkpoint
 from s2d2cli.runs import evaluate as module
@@ -30,6 +30,10 @@ def edit(file: Path, at: int) -> None:
     content = bytearray(file.read_bytes())
     content[at] ^= 1
     file.write_bytes(content)
+
+
+def model_at(source: str, revision: str | None = None) -> ModelConfig:
+    return ModelConfig(source=source, revision=revision)
 
 
 def stop_at(monkeypatch, sample: str, config) -> store.RunFolder:
@@ -71,9 +75,9 @@ def test_a_begun_run_does_not_go_on_with_other_weights(tmp_path, monkeypatch, mi
 
 def test_the_weights_are_known_without_a_download_and_without_reading_all(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert model_files("nobody/no-such-model", None) is None
-    assert model_files("package:tiny", None) == checkpoint.fingerprint(TINY)
-    assert model_files(str(tmp_path), None) is None  # a folder without weights: the loader says what is missing
+    assert model_files(model_at("nobody/no-such-model")) is None
+    assert model_files(model_at("package:tiny")) == checkpoint.fingerprint(TINY)
+    assert model_files(model_at(str(tmp_path))) is None  # a folder without weights: the loader says what is missing
 
     monkeypatch.setattr(checkpoint, "MIB", 1 << 10)
     file = tmp_path / "model.safetensors"
@@ -85,16 +89,30 @@ def test_the_weights_are_known_without_a_download_and_without_reading_all(tmp_pa
     assert len(seen) == 3
 
 
+def test_an_adapter_is_among_the_weights(tmp_path):
+    model = model_at("package:tiny")
+    model.adapter = str(tmp_path)
+    assert model_files(model) is None
+    (tmp_path / "adapter_config.json").write_text("{}")
+    file = tmp_path / "adapter_model.safetensors"
+    file.write_bytes(bytes(100))
+    before = model_files(model)
+    assert before.keys() - checkpoint.fingerprint(TINY).keys() == {f"adapter/{one.name}" for one in tmp_path.iterdir()}
+    edit(file, -1)
+    assert model_files(model) != before
+
+
 def test_a_hub_checkpoint_is_known_by_what_the_cache_holds(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     cached, commit = tmp_path / "models--owner--mine", "a" * 40
-    assert model_files("owner/mine", None) is None
+    assert model_files(model_at("owner/mine")) is None
     shutil.copytree(TINY, cached / "snapshots" / commit)
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text(commit)
-    assert model_files("owner/mine", None) == model_files("owner/mine", commit) == checkpoint.fingerprint(TINY)
+    for revision in (None, commit):
+        assert model_files(model_at("owner/mine", revision)) == checkpoint.fingerprint(TINY)
     (cached / "snapshots" / commit / "model.safetensors").unlink()  # a download that was broken off
-    assert model_files("owner/mine", None) is None
+    assert model_files(model_at("owner/mine")) is None
 
 
 def test_the_accuracy_of_a_part_is_called_that(tmp_path, monkeypatch):
