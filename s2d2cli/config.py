@@ -245,6 +245,10 @@ def complete(config: RunConfig) -> None:
     decode.denoising_steps = decode.block_length if decode.denoising_steps is None else decode.denoising_steps
     if decode.max_new_tokens is None:
         decode.max_new_tokens = getattr(config.task, "max_new_tokens", 256)
+    for group in STRATEGY_GROUPS:
+        fill_in = getattr(getattr(config, group), "complete", None)
+        if fill_in is not None:
+            fill_in(config)
 
 
 def trained_context(config: RunConfig) -> str:

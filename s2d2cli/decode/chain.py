@@ -60,10 +60,15 @@ class ChainVerifier(BlockVerifier):
 
     acceptance: ClassVar[str] = "lossless"
 
-    nodes: int = 4
+    nodes: int | None = None  # null: what the source found best, 5 for Dream and 4 for LLaDA, and 4 for all others
     order: str = "linear"
 
+    def complete(self, config: RunConfig) -> None:
+        if self.nodes is None:
+            self.nodes = 5 if config.model.family == "dream" else 4
+
     def validate(self) -> None:
+        assert self.nodes is not None, "config.complete() comes first"
         require(1 <= self.nodes <= 64, f"verifier.nodes must lie between 1 and 64, got {self.nodes}")
         one_of("verifier.order", self.order, ("linear", "mix"))
 
@@ -84,12 +89,17 @@ class ChainVerifier(BlockVerifier):
     def reproduces(self, config: RunConfig) -> str | None:
         return one_by_one(config)
 
+    def width(self, positions: int) -> int:
+        """How many tokens a draft names."""
+        assert self.nodes is not None, "config.complete() comes first"
+        return min(self.nodes, positions)
+
     def scratch(self, positions: int) -> int:
-        return 1 + len(states(min(self.nodes, positions), self.order == "mix")) * (positions + 1)
+        return 1 + len(states(self.width(positions), self.order == "mix")) * (positions + 1)
 
     def verify(self, draft: DraftStep, session: Session, verify_B: Tensor) -> Verdict:
         state = session.state
-        nodes = min(self.nodes, state.block_length)
+        nodes = self.width(state.block_length)
         order, shape = in_order(draft, session, nodes), tree(nodes, self.order == "mix", verify_B.device)
         written_BXL = written(shape, order, draft.masked_BL)
         left_BXL = draft.masked_BL[:, None] & ~written_BXL

@@ -34,6 +34,7 @@ class CarriedDrafter:
     def start(self, session: Session) -> None:
         self.logits_BLV: Tensor | None = None
         self.carried_BL = torch.zeros_like(session.state.masked_BL)
+        self.step_B = session.state.step_B.clone()  # of the last draft, whose verdict may have brought the next one
 
     def draft(self, session: Session) -> DraftStep:
         carried_BL = self.carried_BL & session.state.masked_BL
@@ -56,7 +57,11 @@ class CarriedDrafter:
         uniform_BL = None if sampler.greedy else session.uniforms.draft(session.state)
         tokens_BL, confidence_BL = sampler.draw(logits_BLV, uniform_BL)
         estimator, no_edits_BL = session.decoder.estimator, torch.zeros_like(masked_BL)
-        return DraftStep(tokens_BL, confidence_BL, logits_BLV, masked_BL, session.estimated, estimator, no_edits_BL)
+        step_B = torch.where(self.carried_BL.any(1), self.step_B, session.state.step_B)
+        self.step_B = session.state.step_B.clone()
+        return DraftStep(
+            tokens_BL, confidence_BL, logits_BLV, masked_BL, session.estimated, estimator, no_edits_BL, step_B
+        )
 
     def advance(self, verdict: Verdict) -> None:
         if verdict.next_BL is None:
@@ -65,7 +70,7 @@ class CarriedDrafter:
             self.logits_BLV, self.carried_BL = verdict.next_logits_BLV, verdict.next_BL
 
     def keep(self, index_R: Tensor) -> None:
-        self.carried_BL = self.carried_BL[index_R]
+        self.carried_BL, self.step_B = self.carried_BL[index_R], self.step_B[index_R]
         self.logits_BLV = None if self.logits_BLV is None else self.logits_BLV[index_R]
 
     def enter(self, index_R: Tensor) -> None:

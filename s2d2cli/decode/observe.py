@@ -28,8 +28,9 @@ class Unobserved:
 class StepLog:
     """Plain rows per sample: `steps[sample_id]` is a list of {step, block, forwards, span, score, expected, verified,
     accepted, tokens}. `forwards` counts the row's own up to this decision, prefill included. Each token has its
-    position, id, source, the id that an edit replaced (else null), and the probabilities that drafter and verifier gave
-    to the drafted token (null where nobody verified). Asks the estimator in each step, so it costs time."""
+    position, id, source, the id that an edit replaced (else null), the step whose forward proposed it (`step` is the
+    one that decided it), and the probabilities that drafter and verifier gave to the drafted token (null where nobody
+    verified). Asks the estimator in each step, so it costs time."""
 
     def __init__(self) -> None:
         self.steps: dict[str, list[dict[str, Any]]] = {}
@@ -64,33 +65,43 @@ class StepLog:
             session.state.tokens_BL,
             draft.confidence_BL,
             self._verify_prob(session, draft, verdict),
+            self._proposed(session, draft, commit),
         )
         rows: list[list[dict[str, Any]]] = [[] for _ in session.live]
         values = [column.tolist() for column in columns]
         for row, place in commit.mask_BL.nonzero().tolist():
-            position, token, source, was, drafted, verified = (column[row][place] for column in values)
+            position, token, source, was, drafted, verified, proposed = (column[row][place] for column in values)
             rows[row].append(
                 {
                     "position": position,
                     "token": token,
                     "source": Source(source).name.lower(),
                     "was": was if source == Source.EDITED else None,
+                    "proposed_step": proposed,
                     "draft_prob": drafted,
                     "verify_prob": None if verified != verified else verified,
                 }
             )
         if verdict.bonus is not None:
             for row in verdict.bonus.mask_B.nonzero()[:, 0].tolist():
-                rows[row].append(self._bonus(verdict.bonus, row))
+                rows[row].append(self._bonus(verdict.bonus, row, int(session.state.step_B[row])))
         return rows
 
-    def _bonus(self, bonus: Bonus, row: int) -> dict[str, Any]:
+    def _bonus(self, bonus: Bonus, row: int, step: int) -> dict[str, Any]:
         return {
             "position": int(bonus.positions_B[row]),
             "token": int(bonus.tokens_B[row]),
             "source": Source.BONUS.name.lower(),
+            "proposed_step": step,
             **dict.fromkeys(("was", "draft_prob", "verify_prob")),  # nobody drafted it
         }
+
+    def _proposed(self, session: Session, draft: DraftStep, commit: Commit) -> Tensor:
+        """The step of the draft, which may have come along with the step before; a verifier's own tokens are new."""
+        now_B1 = session.state.step_B[:, None]
+        draft_B1 = now_B1 if draft.step_B is None else draft.step_B[:, None]
+        own_BL = (commit.source_BL == Source.RESAMPLED) | (commit.source_BL == Source.BONUS)
+        return torch.where(own_BL, now_B1, draft_B1)
 
     def _verify_prob(self, session: Session, draft: DraftStep, verdict: Verdict) -> Tensor:
         """(B, L), NaN where the verifier did not look."""

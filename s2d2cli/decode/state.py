@@ -242,6 +242,7 @@ class DraftStep:
     sampler: Sampler  # what estimators make of the logits
     estimator: AcceptanceEstimator
     edits_BL: Tensor  # decided positions whose token the draft replaces
+    step_B: Tensor | None = None  # the row's step whose forward made it; None: this one
 
     def first(self, count_B: Tensor) -> DraftStep:
         """The leftmost masks of it, so many in each row; the others count as not drafted."""

@@ -139,6 +139,13 @@ def test_ssd_computes_no_state_beyond_the_block(model):
     assert few.generations == many.generations and few.query_rows == many.query_rows
 
 
+def test_ssd_has_as_many_nodes_as_its_source_found_best():
+    """4 for LLaDA, 5 for Dream; the record shows the number."""
+    for model, nodes in (("llada-8b", 4), ("dream-7b", 5), ("tiny", 4)):
+        assert compose([f"model={model}", "decoder=ssd"]).verifier.nodes == nodes
+    assert compose(["model=dream-7b", "decoder=ssd", "verifier.nodes=3"]).verifier.nodes == 3
+
+
 def test_ssd_refuses_what_it_cannot_keep():
     for words, sentence in (
         (["decode.temperature=1"], "verifier=chain needs decode.temperature=0, got 1.0"),

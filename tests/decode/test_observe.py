@@ -7,9 +7,10 @@ import json
 import pytest
 
 from s2d2cli.decode import Request, StepLog
+from s2d2cli.decode.chain import ChainVerifier
 from s2d2cli.decode.routers import Always, ScoreThreshold
 from s2d2cli.decode.single import SingleForward
-from s2d2cli.decode.unmask import LowConfidenceDynamic
+from s2d2cli.decode.unmask import LowConfidenceDynamic, LowConfidenceStatic
 from tests import reference
 from tests.conftest import make_decoder, s2d2
 
@@ -72,3 +73,29 @@ def test_a_sliding_window_is_told_by_the_block_that_it_begins_in(golden_model):
     steps = log.steps[REQUESTS[1].sample_id]
     firsts = [min(token["position"] for token in step["tokens"]) for step in steps]
     assert [step["block"] for step in steps] == [first // 8 for first in firsts] and len(set(firsts)) > 3
+
+
+@pytest.mark.parametrize("way", ["two passes", "single", "ssd"])
+def test_a_token_is_proposed_in_one_step_and_committed_in_another(golden_model, way):
+    """A single forward verifies what the one before proposed; SSD's chain carries on from the state it reached."""
+    settings = dict(block_length=8, max_new_tokens=24)
+    decoder = {
+        "two passes": s2d2(**settings),
+        "single": make_decoder(Always(), verifier=SingleForward(), context="causal", **settings),
+        "ssd": make_decoder(Always(), LowConfidenceStatic(), ChainVerifier(4), **settings),
+    }[way]
+    log = StepLog()
+    decoder.generate(golden_model, REQUESTS, observer=log)
+    behind = set()
+    for step in (step for steps in log.steps.values() for step in steps):
+        for token in step["tokens"]:
+            late = step["step"] - token["proposed_step"]
+            behind.add((token["source"], late))
+            assert late == 0 or (late == 1 and token["source"] not in ("resampled", "bonus"))
+    late_of = {source: {late for kind, late in behind if kind == source} for source, _ in behind}
+    if way == "two passes":
+        assert set().union(*late_of.values()) == {0}
+    elif way == "single":
+        assert late_of["accepted"] == {1}
+    else:
+        assert late_of["accepted"] == late_of["unmasked"] == {0, 1}

@@ -111,7 +111,17 @@ def test_generate_writes_a_trace(s2d2):
     (line,) = lines(Path("t.jsonl"))
     assert line["id"] == "prompt" and line["block_length"] == 4
     token = line["steps"][0]["tokens"][0]
-    assert set(token) == {"position", "token", "source", "reason", "was", "draft_prob", "verify_prob", "text"}
+    assert set(token) == {
+        "position",
+        "token",
+        "source",
+        "reason",
+        "was",
+        "proposed_step",
+        "draft_prob",
+        "verify_prob",
+        "text",
+    }
     assert s2d2(*words, "--trace", "t.jsonl") == 2 and "choose another --trace" in s2d2.err
 
 
