@@ -73,7 +73,7 @@ STRATEGIES = {
     "verifier": {
         "self": """acceptance published_temperature skip_redundant ahead bonus form spans resample residual_temperature
         tempering ratio_threshold ratio_spans keep_confident""",
-        "chain": "nodes order",
+        "chain": "nodes order ahead",
         "single": "form max_rows",
     },
     "task": {

@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from s2d2cli.config import need, one_of, register, require
+from s2d2cli.config import DecodeConfig, need, one_of, register, require
+from s2d2cli.decode.border import NextBlock, fits, next_block
 from s2d2cli.decode.drafters import spread
 from s2d2cli.decode.state import Commit, DraftStep, Source, Verdict
 from s2d2cli.decode.tree import Tree, lay_out, states, tree
 from s2d2cli.decode.verifiers import BlockVerifier
 from s2d2cli.lossless import one_by_one
+from s2d2cli.models.plan import joined
 
 if TYPE_CHECKING:
     from s2d2cli.config import RunConfig
@@ -62,6 +64,7 @@ class ChainVerifier(BlockVerifier):
 
     nodes: int | None = None  # null: what the source found best, 5 for Dream and 4 for LLaDA, and 4 for all others
     order: str = "linear"
+    ahead: bool = False  # where the draft fills the block, the next block's masks ride along
 
     def complete(self, config: RunConfig) -> None:
         if self.nodes is None:
@@ -86,6 +89,10 @@ class ChainVerifier(BlockVerifier):
             f"got {config.unmask.kind}; decoder=ssd has that by itself",
         )
 
+    def idle(self, decode: DecodeConfig) -> dict[str, str]:
+        why = "with decode.context=full it needs decode.cache=none, else decode.commit=pending"
+        return {} if fits(decode) else {"ahead": why}
+
     def reproduces(self, config: RunConfig) -> str | None:
         return one_by_one(config)
 
@@ -106,18 +113,33 @@ class ChainVerifier(BlockVerifier):
         # a state that needs tokens beyond the draft, or has no mask left, tells nothing
         drafted_BX = shape.needs_X <= order.real_BN.sum(1, keepdim=True)
         real_BX = drafted_BX & left_BXL.any(2) & verify_B[:, None]
+        beyond = self.beyond(draft, order, session, verify_B)
         if not bool(real_BX.any()):
-            return decided(draft, order, order.place_BN[:, :1], real_BX.any(1))
+            verdict = decided(draft, order, order.place_BN[:, :1], real_BX.any(1))
+            if beyond is not None:
+                beyond.carry(verdict, session.forward(beyond.plan, beyond.rows_B), beyond.rows_B, session)
+            return verdict
         tokens_BXL = torch.where(written_BXL, draft.tokens_BL[:, None], state.tokens_BL[:, None])
         plan, place_BXR = lay_out(session.layout, state, tokens_BXL, left_BXL & real_BX[..., None])
-        logits_BQV = session.forward(plan, real_BX.any(1))
-        seen = next_steps(logits_BQV.view(*place_BXR.shape, -1), place_BXR, left_BXL, session)
+        num_read = plan.read_BR.shape[1]
+        if beyond is not None:
+            plan = joined(plan, beyond.plan)
+        logits_BQV = session.forward(plan, real_BX.any(1) if beyond is None else real_BX.any(1) | beyond.rows_B)
+        seen = next_steps(logits_BQV[:, :num_read].view(*place_BXR.shape, -1), place_BXR, left_BXL, session)
         path_BN, at_B = walk(shape, order, seen, real_BX)
         verdict = decided(draft, order, path_BN, real_BX.any(1))
         row_B = torch.arange(len(at_B), device=at_B.device)
         verdict.next_logits_BLV = spread(seen.logits_BXRV[row_B, at_B], seen.place_BXR[row_B, at_B], draft.masked_BL)
         verdict.next_BL = left_BXL[row_B, at_B] & real_BX[row_B, at_B, None]
+        if beyond is not None:
+            whole_B = beyond.rows_B & ((path_BN >= 0).sum(1) == order.real_BN.sum(1))
+            beyond.carry(verdict, logits_BQV[:, num_read:], whole_B, session)
         return verdict
+
+    def beyond(self, draft: DraftStep, order: Order, session: Session, verify_B: Tensor) -> NextBlock | None:
+        if not self.ahead or not fits(session.decoder.settings):
+            return None
+        return next_block(draft, session, verify_B & (order.real_BN.sum(1) == draft.masked_BL.sum(1)))
 
 
 def in_order(draft: DraftStep, session: Session, most: int) -> Order:

@@ -10,6 +10,7 @@ from enum import Enum
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 
 class Kind(str, Enum):
@@ -37,6 +38,19 @@ class ForwardPlan:
     slots_BQ: Tensor
     visible_BQT: Tensor
     read_BR: Tensor  # indices into Q; R may be 0 when only the cache is wanted
+
+
+def joined(first: ForwardPlan, second: ForwardPlan) -> ForwardPlan:
+    """One forward with the rows of both, which do not see each other; the first's kind, and its logits first."""
+    slots, width = (max(one.visible_BQT.shape[-1] for one in (first, second)), first.tokens_BQ.shape[1])
+    pairs = zip(
+        (first.tokens_BQ, first.positions_BQ, first.slots_BQ, first.read_BR),
+        (second.tokens_BQ, second.positions_BQ, second.slots_BQ, second.read_BR + width),
+        strict=True,
+    )
+    tokens_BQ, positions_BQ, slots_BQ, read_BR = (torch.cat(pair, 1) for pair in pairs)
+    visible = (pad(one.visible_BQT, (0, slots - one.visible_BQT.shape[-1])) for one in (first, second))
+    return ForwardPlan(first.kind, tokens_BQ, positions_BQ, slots_BQ, torch.cat(list(visible), 1), read_BR)
 
 
 def rows_between(low_B: Tensor, high_B: Tensor, width: int) -> tuple[Tensor, Tensor]:
