@@ -1,5 +1,6 @@
 """The formats and sizes `tiny` is trained in: batches, the lean model, monitoring and export hold for each of them."""
 
+import json
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -16,9 +17,14 @@ from tiny_data import FAMILIES
 from tiny_eval import MAX_ANSWER, dynamic, held_out, speculative
 from tiny_export import check_export, export
 from tiny_formats import FORMATS, SIZES, shape_of
-from tiny_model import Router, TinyModel
+from tiny_layouts import LAYOUTS
+from tiny_model import Router, Shape, TinyModel
 from tiny_tokenizer import END_ID, MASK_ID, PAD_ID, build_tokenizer, render
 from train_tiny import Trainer
+
+import s2d2cli
+
+ASSETS = Path(s2d2cli.__file__).parent / "assets"
 
 
 def random_model(name: str, size: str = "tiny") -> TinyModel:
@@ -149,3 +155,20 @@ def test_a_trained_checkpoint_is_exported_in_its_published_format(name, size, tm
 def test_the_draft_has_a_quarter_of_the_parameters():
     tiny, draft = (sum(p.numel() for p in TinyModel(shape_of("sdar", size)).parameters()) for size in SIZES)
     assert 0.2 < draft / tiny < 0.3
+
+
+SHIPPED = {"tiny-fast": "fast_dllm_v2", "tiny-draft": "sdar"}
+
+
+@pytest.mark.parametrize(("name", "family"), SHIPPED.items())
+def test_shipped_siblings_are_small_and_answer_in_their_format(name, family):
+    folder = ASSETS / name
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 8_000_000
+    assert (folder / "tokenizer.json").read_bytes() == (ASSETS / "tiny" / "tokenizer.json").read_bytes()
+    assert (
+        json.loads((folder / "config.json").read_text())["model_type"] == LAYOUTS[family].config(Shape())["model_type"]
+    )
+    decoder = s2d2cli.build_decoder("decoder=autoregressive", "decode.max_new_tokens=112")
+    problem = held_out("math", 1)[0]
+    [answer] = s2d2cli.generate(s2d2cli.load_model(name), decoder, [problem.prompt])
+    assert "####" in answer.text
