@@ -6,6 +6,7 @@ import json
 import re
 
 from s2d2cli.config import compose
+from tests import published
 from tests.test_cli import s2d2  # noqa: F401  the fixture
 
 
@@ -28,5 +29,13 @@ def test_json(s2d2):  # noqa: F811
 def test_sizes_that_do_not_fit_are_refused(s2d2):  # noqa: F811
     assert s2d2("bench", "--rows", "64", "--context", "64") == 2
     assert "--rows must lie between 1 and 63, one less than --context, got 64" in s2d2.err
+    assert s2d2("bench", "--context", "-5") == 2
+    assert "--context must be at least 2, got -5" in s2d2.err
     assert s2d2("bench", "--context", "9999") == 2
     assert "--context must fit the context of tiny, 2048 tokens, got 9999" in s2d2.err
+
+
+def test_a_model_that_attends_fully_needs_no_decoder_named(s2d2, tmp_path):  # noqa: F811
+    published.llada(tmp_path / "llada")
+    words = ("--model", str(tmp_path / "llada"), "model.family=llada", "--rows", "2", "--context", "16", "--json")
+    assert s2d2("bench", *words) == 0 and json.loads(s2d2.out)["rows"] == [1, 2]

@@ -59,6 +59,8 @@ def straight(wanted: np.ndarray, places: list[int], values: list[float]) -> np.n
 
 def need_room(model: ModelAdapter, longest: int, most_rows: int) -> None:
     """Refuse sizes that cannot be measured."""
+    if longest < 2:
+        raise ConfigError(f"--context must be at least 2, got {longest}")
     if not 1 <= most_rows < longest:
         raise ConfigError(f"--rows must lie between 1 and {longest - 1}, one less than --context, got {most_rows}")
     if longest > model.context:
