@@ -29,8 +29,9 @@ class StepLog:
     """Plain rows per sample: `steps[sample_id]` is a list of {step, block, forwards, span, score, expected, verified,
     accepted, tokens}. `forwards` counts the row's own up to this decision, prefill included. Each token has its
     position, id, source, the id that an edit replaced (else null), the step whose forward proposed it (`step` is the
-    one that decided it), and the probabilities that drafter and verifier gave to the drafted token (null where nobody
-    verified). Asks the estimator in each step, so it costs time."""
+    one that decided it), its order among the step's tokens (equal: together), and the probabilities that drafter and
+    verifier gave to the drafted token (null where nobody verified). Asks the estimator in each step, so it costs time.
+    """
 
     def __init__(self) -> None:
         self.steps: dict[str, list[dict[str, Any]]] = {}
@@ -66,11 +67,12 @@ class StepLog:
             draft.confidence_BL,
             self._verify_prob(session, draft, verdict),
             self._proposed(session, draft, commit),
+            torch.zeros_like(commit.tokens_BL) if commit.rank_BL is None else commit.rank_BL,
         )
         rows: list[list[dict[str, Any]]] = [[] for _ in session.live]
         values = [column.tolist() for column in columns]
         for row, place in commit.mask_BL.nonzero().tolist():
-            position, token, source, was, drafted, verified, proposed = (column[row][place] for column in values)
+            position, token, source, was, drafted, verified, proposed, rank = (c[row][place] for c in values)
             rows[row].append(
                 {
                     "position": position,
@@ -78,6 +80,7 @@ class StepLog:
                     "source": Source(source).name.lower(),
                     "was": was if source == Source.EDITED else None,
                     "proposed_step": proposed,
+                    "order": rank,
                     "draft_prob": drafted,
                     "verify_prob": None if verified != verified else verified,
                 }
@@ -93,6 +96,7 @@ class StepLog:
             "token": int(bonus.tokens_B[row]),
             "source": Source.BONUS.name.lower(),
             "proposed_step": step,
+            "order": 0,
             **dict.fromkeys(("was", "draft_prob", "verify_prob")),  # nobody drafted it
         }
 

@@ -7,10 +7,10 @@ time t and M the positions not yet revealed:
     global@k  share of times at which p_t is among the k smallest of M
 
 The first k times have no k predecessors and do not count for local@k, so left-to-right scores 1 on both. Tokens that
-one step decided together have no order among them: `optimistic` reads them left to right, `expected` is the mean over
-all orders within each step, worked out and not sampled. A token that was edited later counts by the step that first
-decided its position; edits are counted beside. `chance` is the expected score of random order inside each
-block: as if one step had decided the whole block.
+one step decided together have no order among them, unless the decoder knows one (SSD does): `optimistic` reads them
+left to right, `expected` is the mean over all orders within each step, worked out and not sampled. A token that was
+edited later counts by the step that first decided its position; edits are counted beside. `chance` is the expected
+score of random order inside each block: as if one step had decided the whole block.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ class Measured:
     decoder: str
     block_length: int
     router: str
+    verifier: str | None  # None where nobody verifies
     origin: str
     n: int
     tokens: int
@@ -149,6 +150,7 @@ def one(source: Decoded, label: str, ks: Sequence[int]) -> Measured:
         decoder=label,
         block_length=config["decode"]["block_length"],
         router=config["router"]["kind"],
+        verifier=config.get("verifier", {}).get("kind"),
         origin=source.origin,
         n=len(orders),
         tokens=tokens,
@@ -159,15 +161,15 @@ def one(source: Decoded, label: str, ks: Sequence[int]) -> Measured:
 
 
 def level(orders: Sequence[Order], k: int) -> Level:
-    read = [left_to_right(order.steps) for order in orders]
+    read = [left_to_right(order.times) for order in orders]
     return Level(
         k=k,
         local_optimistic=mean(expected_local(times, k) for times in read),
-        local_expected=mean(expected_local(order.steps, k) for order in orders),
+        local_expected=mean(expected_local(order.times, k) for order in orders),
         local_chance=mean(expected_local(order.blocks, k) for order in orders),
         local_n=sum(len(order.steps) > k for order in orders),
         global_optimistic=mean(expected_global(times, k) for times in read),
-        global_expected=mean(expected_global(order.steps, k) for order in orders),
+        global_expected=mean(expected_global(order.times, k) for order in orders),
         global_chance=mean(expected_global(order.blocks, k) for order in orders),
     )
 

@@ -70,7 +70,8 @@ def remarks(measured: Sequence[Measured]) -> list[str]:
     """What the columns mean, and what the numbers do not say by themselves."""
     short = {"optimistic": "opt.", "expected": "exp."}
     found = ["; ".join(f"{short.get(name, name)}: {text}" for name, text in pair) + "." for pair in halves()]
-    routers = sorted({one.router for one in measured if one.router not in ("never",)})
+    in_order = [one for one in measured if one.verifier not in (None, "chain")]  # a chain follows the model's own order
+    routers = sorted({one.router for one in in_order if one.router != "never"})
     if routers:
         found.append(
             f"Verified tokens come left to right by construction: with router={', '.join(routers)} this measures the "

@@ -22,12 +22,14 @@ from s2d2cli.values import FROM_PROMPT
 
 @dataclass(frozen=True)
 class Order:
-    """The step that first decided each new token of a sample, the block that it stands in, and how many edits came
-    later."""
+    """The step that first decided each new token of a sample, the block that it stands in, how many edits came later,
+    and the order: equal times were decided together, which is finer than steps where a step knows an order of its
+    own."""
 
     steps: list[int]
     blocks: list[int]
     edits: int
+    times: list[int]
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,13 @@ class Decoded:
     orders: list[Order]
 
 
-def order(in_front: int, steps: Sequence[int], block_length: int, edits: int = 0) -> Order:
-    """Tokens in front of the answer that end inside a block leave a shorter first one."""
-    return Order(list(steps), [(in_front + i) // block_length for i in range(len(steps))], edits)
+def order(
+    in_front: int, steps: Sequence[int], block_length: int, edits: int = 0, times: Sequence[int] | None = None
+) -> Order:
+    """Tokens in front of the answer that end inside a block leave a shorter first one. Without `times` the steps are
+    all that is known of the order."""
+    blocks = [(in_front + i) // block_length for i in range(len(steps))]
+    return Order(list(steps), blocks, edits, list(steps if times is None else times))
 
 
 def stored(paths: Iterable[Path]) -> list[Decoded]:
@@ -89,6 +95,7 @@ def orders_of(record: Record, rows: dict[str, Record]) -> list[Order]:
             row["reveal_steps"],
             decode["block_length"],
             row.get("edits", 0),
+            row.get("reveal_order"),
         )
         for _, row in sorted(rows.items())
     ]
@@ -102,11 +109,17 @@ def of_trace(path: Path) -> list[Decoded]:
 def order_of(entry: Entry) -> Order:
     low, tokens = entry["prompt_tokens"], entry["tokens"]
     events = [(step["step"], token) for step in entry["steps"] for token in step["tokens"]]
-    steps = {token["position"]: step for step, token in events if token["source"] != "edited"}
+    first = [(step, token) for step, token in events if token["source"] != "edited"]
+    steps = {token["position"]: step for step, token in first}
+    # a trace of before the order within a step was noted knows the step alone
+    times = {token["position"]: (step, token.get("order", 0)) for step, token in first}
     edited = [token["position"] for _, token in events if token["source"] == "edited"]
     edits = sum(position < low + tokens for position in edited)
     in_front = tokens_in_front(entry["config"]["model"].get("family"), low)
-    return order(in_front, [steps[low + i] for i in range(tokens)], entry["block_length"], edits)
+    found = [steps[low + i] for i in range(tokens)]
+    known = [times[low + i] for i in range(tokens)]
+    rank = {time: place for place, time in enumerate(sorted(set(known)))}
+    return order(in_front, found, entry["block_length"], edits, [rank[time] for time in known])
 
 
 def decoded_now(config: RunConfig, models: Models) -> Decoded:
@@ -122,6 +135,7 @@ def decoded_now(config: RunConfig, models: Models) -> Decoded:
     with progress(len(requests), 0) as shown:
         for generation in decoder.session(model, requests, config.batch_size).results():
             name = generation.sample_id
-            found[name] = order(in_front[name], generation.reveal_steps, length, generation.edits)
+            steps, times = generation.reveal_steps, generation.reveal_order
+            found[name] = order(in_front[name], steps, length, generation.edits, times)
             shown.advance(len(generation.token_ids))
     return Decoded("decoded now", config_of(config), [found[request.sample_id] for request in requests])

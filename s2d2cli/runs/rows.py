@@ -75,6 +75,7 @@ def row_of(prompt: Prompt, generation: Generation, model: ModelAdapter) -> dict[
         "tokens": len(generation.token_ids),
         "token_ids": list(generation.token_ids),
         "reveal_steps": list(generation.reveal_steps),
+        "reveal_order": list(generation.reveal_order),
         "edits": generation.edits,
         "finish": generation.finish,
         "masked": model.mask_id in generation.token_ids,

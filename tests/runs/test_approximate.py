@@ -69,5 +69,5 @@ def test_blocks_are_counted_as_they_were_decoded(results):
     rows = {"a": {"prompt_tokens": 30, "reveal_steps": [0] * 40}}
     record = RunFolder(find_runs([results])[0].path).record()
     assert orders_of(record, rows)[0].blocks == [0] * 32 + [1] * 8
-    record["config"]["decode"]["context"] = "block"
+    record["config"]["model"]["family"] = "sdar"
     assert orders_of(record, rows)[0].blocks == [0] * 2 + [1] * 32 + [2] * 6

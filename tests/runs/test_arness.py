@@ -56,6 +56,20 @@ def test_expected_is_the_mean_over_all_orders_within_the_steps(steps, k):
     assert expected_global(steps, k) == pytest.approx(statistics.fmean(global_(order, k) for order in orders))
 
 
+def test_an_order_that_the_decoder_knows_leaves_no_ties(s2d2, tmp_path):
+    """SSD decides several tokens in a step, in the order of one-token decoding: the two score alike, from runs and from
+    traces, and nobody is told that verified tokens came left to right."""
+    words = ("task=tiny_math", "limit=3", "-b", "8", "--results", str(tmp_path / "runs"))
+    for name in ("static", "ssd"):
+        assert s2d2("eval", f"decoder={name}", *words, "--trace", str(tmp_path / f"{name}.jsonl")) == 0
+    for paths in ([tmp_path / "runs"], [tmp_path / "ssd.jsonl", tmp_path / "static.jsonl"]):
+        assert s2d2("arness", *map(str, paths), "--json") == 0
+        found = {one["decoder"].split()[0]: one for one in json.loads(s2d2.out)["measured"]}
+        assert found["ssd"]["levels"] == found["static"]["levels"]
+        assert found["ssd"]["tokens_per_step"] > 1.2 and found["static"]["tokens_per_step"] == 1
+        assert s2d2("arness", *map(str, paths)) == 0 and "left to right by construction" not in s2d2.out
+
+
 @given(st.lists(st.integers(0, 4), min_size=6, max_size=6), st.integers(1, 4))
 def test_optimistic_reads_each_step_from_the_left(steps, k):
     read = [position for group in groups(steps) for position in sorted(group)]
