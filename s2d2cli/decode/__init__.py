@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from s2d2cli.config import DecodeConfig, RunConfig
+from s2d2cli.decode import bandit as bandit
 from s2d2cli.decode import chain as chain
 from s2d2cli.decode import cost_aware as cost_aware
 from s2d2cli.decode import klass as klass

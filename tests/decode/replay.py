@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields, replace
 import torch
 
 from s2d2cli.decode import Decoder
+from s2d2cli.decode.bandit import ContextualUCB
 from s2d2cli.decode.estimators import Confidence, Entropy, EntropyThreshold, LinearMargin, Margin, Renyi2
 from s2d2cli.decode.rng import SampleStreams
-from s2d2cli.decode.routers import ContextualUCB, Hysteresis, MinSpan, Never, ScoreThreshold
+from s2d2cli.decode.routers import Hysteresis, MinSpan, Never, ScoreThreshold
 from s2d2cli.decode.unmask import EntropyBounded, LowConfidenceDynamic, LowConfidenceStatic, Sequential
 from s2d2cli.decode.verifiers import SelfVerifier, redundant
 from tests.conftest import GOLDEN, make_decoder

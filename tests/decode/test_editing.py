@@ -9,7 +9,8 @@ import pytest
 
 from s2d2cli.config import compose
 from s2d2cli.decode import Request, StepLog
-from s2d2cli.decode.routers import Always, ContextualUCB
+from s2d2cli.decode.bandit import ContextualUCB
+from s2d2cli.decode.routers import Always
 from s2d2cli.decode.unmask import EditTokens, LowConfidenceDynamic
 from s2d2cli.errors import ConfigError
 from tests import reference

@@ -12,8 +12,9 @@ import json
 import pytest
 
 from s2d2cli.decode import Decoder, Generation, Request
+from s2d2cli.decode.bandit import ContextualUCB
 from s2d2cli.decode.rng import SampleStreams
-from s2d2cli.decode.routers import ContextualUCB, Never
+from s2d2cli.decode.routers import Never
 from s2d2cli.decode.unmask import LowConfidenceDynamic
 from s2d2cli.decode.verifiers import SelfVerifier
 from s2d2cli.errors import ConfigError

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from s2d2cli.decode import Request
+from s2d2cli.decode.bandit import ContextualUCB
 from s2d2cli.decode.estimators import Confidence, Entropy, EntropyThreshold, LinearMargin, Margin, Renyi2
-from s2d2cli.decode.routers import Always, ContextualUCB, Hysteresis, MinSpan, Never, ScoreThreshold
+from s2d2cli.decode.routers import Always, Hysteresis, MinSpan, Never, ScoreThreshold
 from s2d2cli.decode.session import Session
 from s2d2cli.decode.single import SingleForward
 from s2d2cli.decode.state import Source

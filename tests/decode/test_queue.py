@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from s2d2cli.decode import Request
+from s2d2cli.decode.bandit import ContextualUCB
 from s2d2cli.decode.meter import PHASES
-from s2d2cli.decode.routers import Always, ContextualUCB, Hysteresis
+from s2d2cli.decode.routers import Always, Hysteresis
 from s2d2cli.decode.single import SingleForward
 from s2d2cli.decode.verifiers import SelfVerifier
 from s2d2cli.errors import DecodeError

@@ -10,8 +10,9 @@ import torch
 
 from s2d2cli.decode import Request
 from s2d2cli.decode.acceptance import first_rejections, judge, window_length
+from s2d2cli.decode.bandit import ContextualUCB
 from s2d2cli.decode.estimators import Confidence, Entropy, EntropyThreshold, LinearMargin, Margin, Renyi2
-from s2d2cli.decode.routers import ContextualUCB, Hysteresis, MinSpan, ScoreThreshold
+from s2d2cli.decode.routers import Hysteresis, MinSpan, ScoreThreshold
 from s2d2cli.decode.sampling import Sampler
 from s2d2cli.decode.state import Commit, DraftStep, Verdict
 from s2d2cli.decode.unmask import EntropyBounded, LowConfidenceDynamic, LowConfidenceStatic, Sequential
