@@ -172,6 +172,20 @@ def test_d2f_models_are_decoded_as_block_models_are(name):
         assert config.decode.block_length == (1 if decoder == "autoregressive" else 32)
 
 
+D2F = {"d2f_dynamic": ("never", True), "d2f_min_span": ("min_span", True), "d2f_no_resample": ("min_span", False)}
+
+
+@pytest.mark.parametrize("model", ["d2f-llada", "d2f-dream"])
+@pytest.mark.parametrize("name", D2F)
+def test_the_d2f_presets(name, model):
+    config = compose([f"model={model}", f"experiment={name}"])
+    assert (config.router.kind, config.verifier.resample) == D2F[name]
+    assert (config.decode.block_length, config.decode.context, config.decode.temperature) == (32, "block", 0.0)
+    rule = config.unmask
+    assert (rule.kind, rule.threshold, rule.block_add_threshold) == ("pipelined", 0.9, 0.1)
+    assert (rule.decoded_token_threshold, rule.min_tokens_per_step, rule.blocks_in_flight) == (0.95, 1, None)
+
+
 FULL = {"llada-8b": "llada", "llada-1.5": "llada", "dream-7b": "dream"}
 
 

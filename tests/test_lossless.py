@@ -25,12 +25,17 @@ KEPT = {
         ["decoder=s2d2", "decode.commit=separate"],
         ["decoder=s2d2_single"],
         ["decoder=s2d2", "unmask=klass", "verifier.ahead=true"],
+        ["decoder=s2d2", "unmask=pipelined", "unmask.blocks_in_flight=1"],
     ],
     "static": [["decoder=static"], ["decoder=ssd"], ["decoder=ssd", "verifier.order=mix", "verifier.nodes=6"]],
     "sequential": [["decoder=sequential"], ["decoder=ssd", "unmask=sequential"]],
 }
 NOT_KEPT = [
     ["decoder=dynamic"],
+    ["decoder=d2f"],
+    ["decoder=d2f_s2d2"],
+    ["decoder=s2d2", "unmask=pipelined"],
+    ["decoder=s2d2", "unmask=pipelined", "unmask.blocks_in_flight=1", "unmask.min_tokens_per_step=2"],
     ["decoder=klass"],
     ["decoder=static", "decode.denoising_steps=2"],
     ["decoder=s2d2", "router=min_span"],

@@ -51,6 +51,7 @@ STRATEGIES = {
         "local_leap": "threshold relaxed radius",
         "low_confidence_dynamic": "threshold",
         "low_confidence_static": "",
+        "pipelined": "threshold block_add_threshold decoded_token_threshold min_tokens_per_step blocks_in_flight",
         "sequential": "",
     },
     "router": {
@@ -90,6 +91,8 @@ STRATEGIES = {
 }
 PRESETS = {
     "autoregressive": "unmask=sequential router=never block_length=1 context=causal",
+    "d2f": "unmask=pipelined router=never",
+    "d2f_s2d2": "unmask=pipelined router=min_span",
     "dynamic": "unmask=low_confidence_dynamic router=never",
     "editing": "unmask=edit_tokens router=never",
     "entropy_bounded": "unmask=entropy_bounded router=never",

@@ -11,6 +11,7 @@ from s2d2cli.decode import chain as chain
 from s2d2cli.decode import cost_aware as cost_aware
 from s2d2cli.decode import klass as klass
 from s2d2cli.decode import local_leap as local_leap
+from s2d2cli.decode import pipelined as pipelined
 from s2d2cli.decode import single as single
 from s2d2cli.decode.drafters import Drafter
 from s2d2cli.decode.estimators import AcceptanceEstimator
@@ -48,6 +49,13 @@ class Decoder:
         assert self.settings.denoising_steps is not None and self.settings.block_length is not None
         decides_all = getattr(self.verifier, "decides_all", False)
         return self.verifier.positions(self.settings.block_length) if decides_all else self.settings.denoising_steps
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks are decoded side by side at most."""
+        assert self.settings.block_length is not None and self.settings.max_new_tokens is not None
+        blocks = getattr(self.unmask, "blocks", None)
+        return 1 if blocks is None else int(blocks(self.settings.block_length, self.settings.max_new_tokens))
 
     @property
     def editor(self) -> EditTokens | None:

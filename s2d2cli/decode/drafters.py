@@ -85,7 +85,7 @@ class SelfDrafter(CarriedDrafter):
         carried_B = self.carried_BL.any(1)
         rows_B = state.active_B & ~carried_B
         state.window_B = session.window_B(state.start_B)
-        if state.grid < state.block_length:  # a window that slides is as long as its draft
+        if state.slides:  # such a window is as long as its draft
             state.window_B = torch.where(carried_B, self.carried_end_B, state.window_B)
         found = session.layout.draft(state, rows_B)
         if found is None:

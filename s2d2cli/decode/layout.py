@@ -100,8 +100,9 @@ class Layout:
     def horizon_BQ(self, positions_BQ: Tensor, state: BlockState) -> Tensor:
         """A row at position p sees the positions below its horizon."""
         start_B1 = state.start_B[:, None]
-        earlier_end_BQ = state.block_ends_BX(positions_BQ)
-        block_end_BQ = torch.where(positions_BQ < start_B1, earlier_end_BQ, state.block_end_B[:, None])
+        block_end_BQ = state.block_ends_BX(positions_BQ)
+        if state.slides:
+            block_end_BQ = torch.where(positions_BQ < start_B1, block_end_BQ, state.block_end_B[:, None])
         causal_BQ = torch.zeros_like(positions_BQ, dtype=torch.bool)
         if self.context in ("causal", "causal_cache", "causal_published"):
             causal_BQ |= positions_BQ < start_B1

@@ -57,11 +57,13 @@ class Session:
         self.fresh: list[int] = []  # those of them that `results` has not given yet
         assert settings.block_length is not None and settings.max_new_tokens is not None
         longest = max(len(request.prompt_ids) for request in requests) + settings.max_new_tokens
-        length = decoder.verifier.positions(settings.block_length)
+        block = decoder.verifier.positions(settings.block_length)
+        length = decoder.blocks * block
         # rows that are done have moved on by up to a block, and look at the next one and the position behind it
-        num_positions = (-(-longest // length) + 2) * length
-        self.state = idle_state(len(self.live), num_positions, length, model)
-        self.state.grid = decoder.verifier.grid(settings.block_length)
+        num_positions = (-(-longest // block) + 2) * block
+        # what they look at behind the answer is masks alone, and never computed
+        self.state = idle_state(len(self.live), num_positions + length - block, length, model)
+        self.state.grid, self.state.blocks = decoder.verifier.grid(settings.block_length), decoder.blocks
         # a verification may repeat a draft's rows, which is the whole canvas where a model attends fully
         wide = model.attends_fully and getattr(decoder.router, "verifies", True)
         scratch = decoder.verifier.scratch(num_positions if wide else length)
@@ -121,11 +123,14 @@ class Session:
                 yield self.finished[self.fresh.pop(0)]
 
     def window_B(self, start_B: Tensor) -> Tensor:
-        """How many positions a draft that begins there looks at: a block, or, where windows slide, what the router
-        wants of what is left; what is left at most, where blocks end with it."""
+        """How many positions a draft that begins there looks at: a block; where several are in flight, what the unmask
+        rule wants; where windows slide, what the router wants of what is left. What is left at most, where blocks end
+        with it."""
         state = self.state
+        if state.blocks > 1:
+            return self.decoder.unmask.window_B(state)  # type: ignore[attr-defined, no-any-return]
         block_B = torch.full_like(start_B, state.block_length)
-        if state.grid == state.block_length and not self.model.attends_fully:
+        if not state.slides and not self.model.attends_fully:
             return block_B
         wanted = getattr(self.decoder.router, "window_B", None)
         wanted_B = block_B if wanted is None else torch.minimum(wanted(state), block_B)
@@ -288,6 +293,7 @@ def idle_state(rows: int, num_positions: int, length: int, model: ModelAdapter) 
         verified_B=zeros_B.clone(),
         window_B=torch.full_like(zeros_B, length),
         block_length=length,
+        blocks=1,
         sub_block=length,
         grid=length,
         from_prompt=False,

@@ -92,6 +92,7 @@ class BlockState:
     verified_B: Tensor  # steps that were verified
     window_B: Tensor  # so many positions are looked at together: block_length, or fewer where windows slide
     block_length: int  # the most positions that are looked at together
+    blocks: int  # so many blocks, side by side
     sub_block: int  # of these so many are decided before the next ones are looked for
     grid: int  # where blocks may begin: at multiples of this, block_length or 1
     from_prompt: bool  # counted from the prompt's end; else from position 0
@@ -136,8 +137,13 @@ class BlockState:
 
     def block_ends_BX(self, positions_BX: Tensor) -> Tensor:
         """Where the block of each position ends."""
-        origin_B1 = self.origin_B[:, None]
-        return origin_B1 + ((positions_BX - origin_B1) // self.block_length + 1) * self.block_length
+        origin_B1, length = self.origin_B[:, None], self.block_length // self.blocks
+        return origin_B1 + ((positions_BX - origin_B1) // length + 1) * length
+
+    @property
+    def slides(self) -> bool:
+        """Whether a window begins wherever the first mask is, not where a block does."""
+        return self.grid < self.block_length // self.blocks
 
     @property
     def origin_B(self) -> Tensor:

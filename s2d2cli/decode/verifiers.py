@@ -131,8 +131,8 @@ class SelfVerifier(BlockVerifier):
         accepted = self.acceptance == "lossless" or (self.acceptance == "ratio" and not greedy)
         plain = greedy or (self.tempering == self.residual_temperature == 1 and decode.boundary == "verified")
         strict = self.spans == "first" and self.resample and self.ratio_threshold is None and not self.keep_confident
-        edited = hasattr(config.unmask, "edits")
-        holds = verified and accepted and plain and strict and not edited and decode.context == "causal"
+        more = hasattr(config.unmask, "edits") or getattr(config.unmask, "adds", False)
+        holds = verified and accepted and plain and strict and not more and decode.context == "causal"
         return AUTOREGRESSIVE if holds else None
 
     def grid(self, block_length: int) -> int:

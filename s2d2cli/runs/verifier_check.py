@@ -26,6 +26,7 @@ CHANCE = 0.05  # below this p-value a difference counts as real
 PLAIN = {
     "low_confidence_static": "static",
     "edit_tokens": "editing",
+    "pipelined": "d2f",
     **{name: name for name in ("sequential", "entropy_bounded", "klass", "local_leap")},
 }
 

@@ -61,7 +61,7 @@ def test_the_prompt_s_attention_matters(model):
     assert tokens(decoder, model)[1:] != tokens(decoder, block_model)[1:]
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", sorted(set(DECODERS) - {"editing", "editing-s2d2", "sequential", "static"}))
 def test_batch_equals_singles(model, name):
     settings = dict(DECODERS[name])
     decoder = make_decoder(block_length=4, max_new_tokens=11, **settings)

@@ -37,6 +37,14 @@ def test_the_other_runs_have_the_plain_verifier(words):
     assert record(unverified(config)) == record(compose(["decoder=dynamic", "decode.block_length=8", *SHARED]))
 
 
+def test_the_other_runs_of_d2f_s_case():
+    """Blocks in flight, verified and not, and the autoregressive mode."""
+    shared = ["model=d2f-llada", "decode.max_new_tokens=40"]
+    config = compose([*shared, "experiment=d2f_min_span"])
+    assert record(autoregressive(config)) == record(compose([*shared, "decoder=autoregressive"]))
+    assert record(unverified(config)) == record(compose([*shared, "experiment=d2f_dynamic"]))
+
+
 def of(name: str, right: int, n: int = 1319) -> Decoded:
     """The first `right` of n samples are solved: nested, as when a worse decoder loses answers and gains none."""
     return Decoded(name, {str(i): i < right for i in range(n)})
