@@ -116,6 +116,16 @@ def test_ssd_carries_the_next_block_along(model, stepwise, length, order):
                 assert total(found) < plain or nodes == 1 or length != 4
 
 
+def test_ssd_keeps_to_sub_blocks(model):
+    """A sub-block that a draft fills is not the block: nothing of the next one rides along before that."""
+    settings = dict(block_length=8, max_new_tokens=NEW, sub_block_length=4) | ways(model)[0]
+    expected = make_decoder(unmask=LowConfidenceStatic(), **settings).generate(model, REQUESTS).generations
+    for ahead in (False, True):
+        found = chain(8, settings, 5, ahead=ahead).generate(model, REQUESTS).generations
+        assert trajectory(found) == trajectory(expected)
+        assert total(found) < total(expected)
+
+
 def test_ssd_mixed_order_needs_no_more_forwards(model):
     for nodes in (4, 8):
         linear, mix = (
