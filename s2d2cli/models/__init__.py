@@ -83,7 +83,7 @@ def load_model(config: RunConfig) -> ModelAdapter:
 
 def find_adapter(model: ModelConfig) -> Path | None:
     """The folder of the model's LoRA, if it has one."""
-    return find_folder(model.adapter, model.adapter_revision, FILES) if model.adapter else None
+    return find_folder(model.adapter, model.adapter_revision, FILES, "adapter") if model.adapter else None
 
 
 def build_network(family: Family, settings: dict[str, Any], device: torch.device, folder: Path) -> Any:

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from s2d2cli.errors import CheckpointError
 
-WEIGHTS = "*.safetensors"
-FILES = ["*.json", WEIGHTS, "*.jinja", "merges.txt"]
+FILES = ["*.json", "*.safetensors", "*.jinja", "merges.txt"]
 BESIDE_WEIGHTS = (
     *("config.json", "generation_config.json", "chat_template.jinja"),
     *("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"),
@@ -26,9 +25,9 @@ MIB, WINDOWS = 1 << 20, 16
 LOG = logging.getLogger(__name__)
 
 
-def find_folder(source: str, revision: str | None, files: Sequence[str] = FILES) -> Path:
+def find_folder(source: str, revision: str | None, files: Sequence[str] = FILES, what: str = "model") -> Path:
     """The folder of `source`: "package:NAME", an existing folder, or a hub id (`files` of it downloaded, or from the
-    hub's cache)."""
+    hub's cache). `what` it is, errors say."""
     if source.startswith("package:"):
         return Path(__file__).resolve().parent.parent / "assets" / source.removeprefix("package:")
     folder = Path(source).expanduser()
@@ -36,21 +35,21 @@ def find_folder(source: str, revision: str | None, files: Sequence[str] = FILES)
         return folder
     if folder.is_absolute() or source.startswith(("~", ".")) or source.count("/") != 1:
         raise CheckpointError(
-            f"the model must be a folder or a hub id such as JetLM/SDAR-8B-Chat; no folder {source!r}"
+            f"the {what} must be a folder or a hub id such as JetLM/SDAR-8B-Chat; no folder {source!r}"
         )
-    return download(source, revision, files)
+    return download(source, revision, files, what)
 
 
-def download(repository: str, revision: str | None, files: Sequence[str]) -> Path:
+def download(repository: str, revision: str | None, files: Sequence[str], what: str) -> Path:
     """From the hub or its cache. HF_HUB_OFFLINE, HF_TOKEN and HF_HOME mean what they mean to the hub's own tools."""
     from huggingface_hub import snapshot_download
 
     try:
-        if WEIGHTS in files:
+        if any(name.endswith(".safetensors") for name in files):
             announce(repository, revision, files)
         return Path(snapshot_download(repository, revision=revision, allow_patterns=list(files)))
     except (OSError, ValueError) as error:  # every hub error derives from one of these
-        raise CheckpointError(f"model {repository!r} {reason(error, revision)}") from error
+        raise CheckpointError(f"{what} {repository!r} {reason(error, revision)}") from error
 
 
 def announce(repository: str, revision: str | None, files: Sequence[str]) -> None:

@@ -164,8 +164,10 @@ def label(config: RunConfig) -> str:
 
 def decoder_name(preset: str, router: str) -> str:
     """What decodes, for tables: whoever verifies is S2D2 with its router, whatever plain preset it was typed under."""
-    plain = router == "never" and preset != "s2d2"
-    return preset if plain or preset in ("s2d2_single", "s2d2_adaptive", "ssd") else f"s2d2 {router}"
+    plain = router == "never" and preset not in ("s2d2", "d2f_s2d2")
+    if plain or preset in ("s2d2_single", "s2d2_adaptive", "ssd"):
+        return preset
+    return f"{'d2f_s2d2' if preset.startswith('d2f') else 's2d2'} {router}"
 
 
 def start(folder: RunFolder, record: Record) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from s2d2cli.decode import Request
 from s2d2cli.decode.bandit import ContextualUCB
 from s2d2cli.decode.estimators import Confidence, Entropy, EntropyThreshold, LinearMargin, Margin, Renyi2
+from s2d2cli.decode.pipelined import Pipelined
 from s2d2cli.decode.routers import Always, Hysteresis, MinSpan, Never, ScoreThreshold
 from s2d2cli.decode.session import Session
 from s2d2cli.decode.single import SingleForward
@@ -34,6 +35,11 @@ ROUTERS = [
 ]
 ESTIMATORS = [Entropy(), EntropyThreshold(0.5), Margin(), LinearMargin(2.0), Confidence(), Renyi2()]
 EDITING = [EditTokens(0.2, 0.05, num_to_transfer=2, max_post_steps=3), EditTokens(0.5, 0.0, max_post_steps=0)]
+IN_FLIGHT = [
+    Pipelined(0.2),
+    Pipelined(0.4, 0.5, 0.5, min_tokens_per_step=2),
+    Pipelined(0.3, 0.1, 0.3, blocks_in_flight=2),
+]
 UNMASK = [Sequential(), LowConfidenceStatic(), LowConfidenceDynamic(0.2), EntropyBounded(3.0)]
 
 
@@ -53,6 +59,11 @@ def decoders(draw):
         return make_decoder(Always(), unmask, SingleForward(form, rows), context="causal", **shared)
     context = draw(st.sampled_from([word for word in VALUES["decode.context"] if word != "full"]))
     commit = draw(st.sampled_from(["pending", "separate"]))
+    if draw(st.integers(0, 4)) == 0:
+        router, verifier = draw(st.sampled_from(ROUTERS)), SelfVerifier(resample=draw(st.booleans()))
+        return make_decoder(
+            router, draw(st.sampled_from(IN_FLIGHT)), verifier, context=context, commit=commit, **shared
+        )
     unmask = draw(st.sampled_from([unmask, *EDITING]))
     slides = (context, commit) == ("causal", "pending") and not isinstance(unmask, EditTokens)
     form = draw(st.sampled_from(["aligned", "sliding"] if slides else ["aligned"]))

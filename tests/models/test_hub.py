@@ -68,12 +68,12 @@ def test_a_model_that_is_not_to_be_had(monkeypatch, error, offline, token, sente
     assert "\n" not in told and "hf_x" not in told
 
 
-def test_the_revision_that_is_asked_for_is_the_one_that_is_loaded(monkeypatch, tmp_path):
+def test_the_revision_that_is_asked_for_is_the_one_that_is_loaded(monkeypatch, tmp_path, caplog):
     asked = []
 
     def download(repository, revision, dry_run=False, **_):
         asked.append((repository, revision))
-        return [] if dry_run else str(tmp_path)
+        return [SimpleNamespace(file_size=84_000_000, will_download=True)] if dry_run else str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     config = compose(["model=sdar-8b", "model.revision=0123abc"])
@@ -82,6 +82,7 @@ def test_the_revision_that_is_asked_for_is_the_one_that_is_loaded(monkeypatch, t
     config = compose(["model=d2f-llada", "model.adapter_revision=4567def", "decoder=static"])
     assert find_adapter(config.model) == tmp_path
     assert asked[-1] == ("SJTU-Deng-Lab/D2F_LLaDA_Instruct_8B_Lora", "4567def")
+    assert caplog.messages[-1] == "downloading SJTU-Deng-Lab/D2F_LLaDA_Instruct_8B_Lora: 84.0 MB"
 
 
 SHA, CHILD = "0" * 40, "from s2d2cli.models.checkpoint import find_folder; print(find_folder('owner/model', None))"

@@ -157,7 +157,7 @@ def test_matrices_that_do_not_fit_are_named(tmp_path, change, sentence):
 
 def test_what_is_missing_or_broken_is_told(tmp_path):
     published.llada(tmp_path / "base")
-    with pytest.raises(CheckpointError, match="must be a folder or a hub id"):
+    with pytest.raises(CheckpointError, match="the adapter must be a folder or a hub id"):
         adapted(tmp_path, "llada")
     published.lora(tmp_path / "adapter", load_file(tmp_path / "base" / "model.safetensors"))
     path = tmp_path / "adapter" / "adapter_model.safetensors"

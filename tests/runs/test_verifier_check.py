@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from s2d2cli.config import compose, record, run_id
+from s2d2cli.runs.store import decoder_name
 from s2d2cli.runs.verifier_check import Check, Decoded, autoregressive, compare, table, unverified
 from tests.runs import doubles
 from tests.test_cli import s2d2 as s2d2
@@ -43,6 +44,8 @@ def test_the_other_runs_of_d2f_s_case():
     config = compose([*shared, "experiment=d2f_min_span"])
     assert record(autoregressive(config)) == record(compose([*shared, "decoder=autoregressive"]))
     assert record(unverified(config)) == record(compose([*shared, "experiment=d2f_dynamic"]))
+    names = [("d2f_s2d2", "min_span"), ("d2f", "always"), ("d2f", "never"), ("dynamic", "min_span")]
+    assert [decoder_name(*one) for one in names] == ["d2f_s2d2 min_span", "d2f_s2d2 always", "d2f", "s2d2 min_span"]
 
 
 def of(name: str, right: int, n: int = 1319) -> Decoded:
