@@ -136,7 +136,6 @@ def test_one_block_in_flight_is_plain_block_decoding(model):
 
 @pytest.mark.parametrize("router", [None, MinSpan(tau_span=2)], ids=["baseline", "s2d2"])
 def test_a_stop_token_ends_an_answer(model, router, monkeypatch):
-    """And no block is begun behind it."""
     for rule in RULES.values():
         monkeypatch.setattr(model, "stop_ids", ())
         long = pipelined(rule, router).generate(model, requests()).generations
@@ -144,6 +143,32 @@ def test_a_stop_token_ends_an_answer(model, router, monkeypatch):
         slow = expected(model, rule, PROMPTS, tau_span=router and router.tau_span)
         assert found(pipelined(rule, router), model, PROMPTS) == slow
         assert len(slow[0][0]) <= 11 and len(slow[1][0]) <= 4
+
+
+def test_no_block_is_begun_behind_a_stop_token(model, monkeypatch):
+    """Nor one in which the answer would be longer than wanted."""
+    rule = RULES["late"]
+    for stop_ids in ((), tuple(range(0, 90, 7))):
+        monkeypatch.setattr(model, "stop_ids", stop_ids)
+        seen, begun = Reached(), []
+        pipelined(rule).generate(model, requests(), observer=seen)
+        for prompt in PROMPTS:
+            run = reference_d2f.Run(model, prompt, reference_d2f.Settings(4, 21, 0.6))
+            run.answer()
+            begun.append(len(run.tokens))
+        assert [seen.end[request.sample_id] for request in requests()] == begun
+    assert min(end - len(prompt) for end, prompt in zip(begun, PROMPTS, strict=True)) < 24
+
+
+class Reached:
+    """How far the blocks in flight have reached, by sample."""
+
+    def __init__(self) -> None:
+        self.end: dict[str, int] = {}
+
+    def observe(self, session, draft, verdict, commit) -> None:
+        for row in session.working:
+            self.end[session.requests[session.live[row]].sample_id] = int(session.state.block_end_B[row])
 
 
 def test_fewer_new_tokens_are_a_prefix_without_verification(model):
