@@ -17,6 +17,7 @@ BOTTOM = {
     "overrides",
     "plain_yaml",
     "effect",
+    "lossless",
     "plugins",
     "folders",
     "restore",
@@ -37,6 +38,7 @@ MAY_IMPORT = {  # layer -> the layers under it
     "launchers": {"config", "overrides", "errors"},
     "config": {"overrides", "effect", "plugins", "folders", "values", "errors"},
     "effect": {"config"},  # for its types only
+    "lossless": {"config"},  # the same
     "overrides": {"errors"},
     "plugins": {"errors"},
     "folders": {"errors"},
