@@ -17,7 +17,7 @@ from s2d2cli.errors import CheckpointError, ConfigError
 from s2d2cli.models import dream, fast_dllm_v2, llada, llada2, sdar
 from s2d2cli.models.adapter import ModelAdapter, Vocabulary
 from s2d2cli.models.checkpoint import find_folder, load_weights, read_json, weights
-from s2d2cli.models.lora import FILES, Lora
+from s2d2cli.models.lora import CONFIG, FILES, Lora
 from s2d2cli.models.memory import need_memory
 from s2d2cli.values import FULL_ATTENTION, WHOLE_PROMPT
 
@@ -57,7 +57,8 @@ def load_model(config: RunConfig) -> ModelAdapter:
     if model.family not in FAMILIES:
         raise ConfigError(f"model.family must be one of {', '.join(FAMILIES)}, got {model.family!r}")
     device = pick_device(config.device)
-    folder = find_folder(model.source, model.revision, ["config.json"])
+    folder = find_folder(model.source, model.revision, ["config.json", CONFIG])
+    need_no_adapter(folder)
     settings = read_json(folder, "config.json", required=True)
     family = FAMILIES[model.family]
     network = build_network(family, settings, device, folder)
@@ -79,6 +80,16 @@ def load_model(config: RunConfig) -> ModelAdapter:
     adapter.attends_fully = model.family in FULL_ATTENTION
     adapter.whole_prompt = model.family in WHOLE_PROMPT
     return adapter
+
+
+def need_no_adapter(folder: Path) -> None:
+    """An adapter is no model of its own."""
+    if (folder / CONFIG).is_file() and not (folder / "config.json").is_file():
+        base = read_json(folder, CONFIG).get("base_model_name_or_path")
+        raise CheckpointError(
+            f"{folder} holds a LoRA adapter, not a model; give it as model.adapter, and the model that it changes"
+            f"{f' ({base})' if base else ''} as --model"
+        )
 
 
 def find_adapter(model: ModelConfig) -> Path | None:

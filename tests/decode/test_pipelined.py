@@ -14,6 +14,7 @@ from s2d2cli.decode.pipelined import Pipelined
 from s2d2cli.decode.routers import Always, MinSpan
 from s2d2cli.decode.unmask import LowConfidenceDynamic, Sequential
 from s2d2cli.decode.verifiers import SelfVerifier
+from s2d2cli.effect import without_effect
 from s2d2cli.errors import ConfigError
 from tests import reference_d2f
 from tests.conftest import make_decoder
@@ -176,6 +177,12 @@ def test_fewer_new_tokens_are_a_prefix_without_verification(model):
     rule = RULES["soon"]
     long, short = (tokens(pipelined(rule, max_new_tokens=count), model) for count in (24, 11))
     assert short == [row[:11] for row in long]
+
+
+def test_the_other_blocks_thresholds_idle_where_there_is_one_block():
+    idle = {"unmask.block_add_threshold", "unmask.decoded_token_threshold"}
+    assert idle <= without_effect(compose(["decoder=d2f", "unmask.blocks_in_flight=1"])).keys()
+    assert not idle & without_effect(compose(["decoder=d2f", "unmask.blocks_in_flight=2"])).keys()
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_a_model_larger_than_the_memory_is_refused_before_its_weights_are_fetche
         load_model(RunConfig(model=model, device="cpu", dtype=dtype))
     size = round(3 * 4096 * 3 * 64 * 1280 * needed / 1e9, 1)
     assert f"model big need {size} GB of memory in {dtype}, and 1.5 GB are free on cpu; " in str(caught.value)
-    assert advice in str(caught.value) and asked == [["config.json"]]
+    assert advice in str(caught.value) and asked == [["config.json", "adapter_config.json"]]
 
 
 def test_free_memory_is_what_the_system_says():

@@ -171,6 +171,12 @@ def test_what_is_missing_or_broken_is_told(tmp_path):
     refused(tmp_path, r"must hold adapter_config\.json")
 
 
+def test_an_adapter_is_no_model_of_its_own(tmp_path):
+    published.lora(tmp_path / "adapter", {"x.q_proj.weight": torch.ones(4, 4)}, base_model_name_or_path="GSAI-ML/X")
+    with pytest.raises(CheckpointError, match=r"holds a LoRA adapter, .* changes \(GSAI-ML/X\) as --model"):
+        load(tmp_path / "adapter", family="d2f_llada")
+
+
 def refused(tmp_path, sentence):
     with pytest.raises(CheckpointError, match=sentence) as caught:
         adapted(tmp_path, "llada")
