@@ -1,21 +1,21 @@
 """Several blocks in flight (D2F, discrete diffusion forcing, Wang et al. 2025, 2508.09192).
 
-A block need not be finished before the next one is begun. Two steps, drawn for blocks of four, `M` a mask; all that is
-not cached is in one forward, in which each block sees itself and the blocks left of it:
+A block need not be finished before the next one is begun. Two steps, drawn for blocks of four, `M` a mask, a-d
+finished:
 
-    prompt a b c d | e f M h | i M M M
-    cached rides     first     begun in this step: the share of the last block that is decided, here three of four,
-           along     of all    has reached `block_add_threshold`
+    prompt | a b c d | e M M h | i M M M |
+    prompt | a b c d | e f M h | i M k M | M M M M |
 
-    prompt a b c d | e f M h | i M k M | M M M M
-    cached cached    first     the share decided left of it says whether a block is fully activated: when it reaches
-                     of all    `decoded_token_threshold`
+All that is not cached is in one forward, in which each block sees itself and the blocks left of it; what is finished
+rides along once more and is cached from then on. The last block was begun because the decided share of the one before
+it, then the last, had reached `block_add_threshold`. A block is fully activated once its left neighbour's decided
+share reaches `decoded_token_threshold`; the first block with a mask always is.
 
-Every block reveals what is confident. A fully activated one, and the first always is, reveals at least
-`min_tokens_per_step` a step, so that the answer moves on. What a verifier has decided of a block counts towards that
-number. Its span, the first run of masks, may reach from one block into the next.
+Every block reveals what is confident. A fully activated one reveals at least `min_tokens_per_step` a step, so that
+the answer moves on; what a verifier has decided of it counts towards that number. The verifier's span, the first run
+of masks, may reach from one block into the next.
 
-Axes: B rows, L positions of all blocks in flight, N blocks, P positions of a block.
+Axes: B rows, L positions of all blocks in flight, N blocks, X all blocks of all rows, P positions of a block.
 """
 
 from __future__ import annotations

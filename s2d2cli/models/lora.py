@@ -41,18 +41,16 @@ class Lora:
     def check(self) -> None:
         for key, needed in FIXED.items():
             found = self.config.get(key, needed)
-            if found != needed and not (needed is None and not found):
+            if found != needed and (found or needed):  # null and false say the same
                 raise CheckpointError(f"{CONFIG} in {self.folder} must have {key}={needed}, got {found!r}")
         if self.config.get("init_lora_weights") not in UNCHANGED_BASE:
             raise CheckpointError(
                 f"{CONFIG} in {self.folder} has init_lora_weights={self.config['init_lora_weights']!r}, which changes "
                 f"the base weights as well; save the adapter as plain LoRA first"
             )
-        for key in ("r", "lora_alpha"):
-            if not isinstance(self.config.get(key), (int, float)):
-                raise CheckpointError(
-                    f"{CONFIG} in {self.folder} must give {key} as a number, got {self.config.get(key)!r}"
-                )
+        alpha = self.config.get("lora_alpha")
+        if not isinstance(alpha, (int, float)):
+            raise CheckpointError(f"{CONFIG} in {self.folder} must give lora_alpha as a number, got {alpha!r}")
 
     def find(self) -> dict[str, dict[str, str]]:
         parts: dict[str, dict[str, str]] = {}
@@ -68,7 +66,8 @@ class Lora:
             parts.setdefault(found["module"], {})[found["side"]] = name
         halves = [module for module, sides in parts.items() if len(sides) < 2]
         if halves or not parts:
-            raise CheckpointError(f"{self.path} must hold lora_A and lora_B of each layer, not of {halves or 'none'}")
+            what = f"one of them is missing for {min(halves)}" if halves else "there are none"
+            raise CheckpointError(f"{self.path} must hold lora_A and lora_B of each layer, and {what}")
         return parts
 
     def merged(self, tensors: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

@@ -136,9 +136,9 @@ def test_an_adapter_that_is_no_plain_lora_is_refused(tmp_path, config, sentence)
         (lambda t: {**t, "base_model.model.x.lora_magnitude_vector": torch.ones(1)}, "lora_B of .* alone, it has base"),
         (
             lambda t: {key: t[key] for key in t if key != FIRST + "B.weight"},
-            r"not of \['model\.transformer.*attn_out'\]",
+            r"is missing for model\.transformer\..*attn_out",
         ),
-        (lambda t: {}, "not of none"),
+        (lambda t: {}, "and there are none"),
         (
             lambda t: {**t, **{f"base_model.model.lm.q_proj.lora_{s}.weight": torch.ones(1, 1) for s in "AB"}},
             r"1 of its layers are not there, first lm\.q_proj; is it the adapter of another model",
