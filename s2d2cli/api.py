@@ -40,10 +40,12 @@ class Answer:
 
 def load_model(name: str, *overrides: str) -> ModelAdapter:
     """Load `name` (a model of conf/model, a folder, or a hub id); overrides are as on the command line, e.g.
-    "device=cuda". Raises CheckpointError or ConfigError."""
+    "device=cuda", or "draft_model=tiny" for a second model beside it. Raises CheckpointError or ConfigError."""
     chosen, texts = model_choice(name)
-    # which decoder will use it is not settled here; this one suits every model
-    decoder = [] if any(word.startswith("decoder=") for word in overrides) else ["decoder=dynamic"]
+    given = {word.partition("=")[0] for word in overrides}
+    # which decoder will use it is not settled here; these suit every model
+    suits = "decoder=draft_target" if "draft_model" in given else "decoder=dynamic"
+    decoder = [] if "decoder" in given else [suits]
     return models.load_model(compose([*decoder, *chosen, *overrides], texts))
 
 

@@ -32,11 +32,12 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from yaml import MarkedYAMLError, YAMLError
 
 from s2d2cli import plugins
+from s2d2cli.choose import draft_choice
 from s2d2cli.effect import effective, without_effect
 from s2d2cli.errors import ConfigError
 from s2d2cli.folders import package_folder, user_folders
 from s2d2cli.overrides import HYDRA_ERRORS, dotted_keys, explain, leaves, options, single, tidy
-from s2d2cli.values import FULL_ATTENTION, VALUES
+from s2d2cli.values import FROM_PROMPT, FULL_ATTENTION, VALUES
 
 LOG = logging.getLogger(__name__)
 STRATEGY_GROUPS = tuple(plugins.NEEDED)
@@ -95,6 +96,8 @@ class RunConfig:
     """One run, completely: the hash of this tree is the run's name."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
+    draft_model: ModelConfig | None = None  # a second, smaller model of the same tokenizer, for decoders that use one
+    draft_device: str = "auto"  # where it computes; "auto" is the device of the model
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     decoder: str = MISSING  # the preset's name; a label only
     unmask: Any = MISSING
@@ -144,13 +147,14 @@ def compose(
     `texts` are values by dotted key that must arrive as typed (paths): they never meet Hydra's grammar. With `base`, a
     complete configuration, they are laid over it instead of over our defaults.
     """
-    texts = texts or {}
+    overrides, found = draft_choice(overrides)
+    texts = found | dict(texts or {})
     with hydra_session():
         choices, values = single(overrides)
         try:
             node = deepcopy(chosen(tuple(choices), user_folders()))
             if base is not None:
-                node = over(base, node, [choice.partition("=")[0] for choice in choices])
+                node = over(base, node, [choice.partition("=")[0].rpartition("@")[2] for choice in choices])
             for key, value in [*values, *((key, "") for key in texts)]:
                 OmegaConf.update(node, key, value, merge=True)
             config = OmegaConf.to_object(node)
@@ -287,8 +291,9 @@ def validate(config: RunConfig) -> None:
     require(0 < decode.top_p <= 1, f"decode.top_p must lie in (0, 1], got {decode.top_p}")
     for key, allowed in VALUES.items():
         value = attrgetter(key)(config)
-        one_of(key, value.partition(":")[0] if key == "device" else value, allowed)
+        one_of(key, value.partition(":")[0] if key.endswith("device") else value, allowed)
     check_context(config)
+    check_draft_model(config)
     most = 4 * (os.cpu_count() or 1)
     require(
         0 <= config.threads <= most,
@@ -325,6 +330,29 @@ def check_context(config: RunConfig) -> None:
         f"decode.context=full is for models that attend fully (model.family={' or '.join(FULL_ATTENTION)}), got "
         f"model.family={family}; leave it out",
     )
+
+
+def check_draft_model(config: RunConfig) -> None:
+    """A decoder of two models needs the second one, and no other has a use for it."""
+    kind, draft = getattr(config.verifier, "kind", "?"), config.draft_model
+    needed = getattr(config.verifier, "uses_draft_model", False)
+    require(
+        draft is not None or not needed,
+        f"verifier={kind} needs a draft model, and none is given; add draft_model=NAME, a folder or a hub id, of the "
+        f"model's own tokenizer",
+    )
+    if draft is None:
+        return
+    require(
+        needed,
+        f"draft_model={draft.name} has no use under verifier={kind}; leave it out, or use decoder=draft_target",
+    )
+    for one in (config.model, draft):
+        require(
+            one.family not in FROM_PROMPT,
+            f"two models must both attend by blocks that are counted from the sequence's beginning, and {one.name} "
+            f"(model.family={one.family}) does not; use models of another family",
+        )
 
 
 def require(holds: bool, sentence: str) -> None:

@@ -1,8 +1,9 @@
 """Which settings have no effect under the others. Nowhere else is this known.
 
 A router says in class attributes whether it asks for an estimate (`uses_estimate`) and whether it can verify
-(`verifies`), a verifier whether it asks for one (`uses_estimate`) and leaves the unmask rule nothing (`decides_all`);
-any strategy with settings that may idle has `idle(decode) -> {field: why}`. What says nothing has effect.
+(`verifies`); a verifier whether it asks for one (`uses_estimate`), leaves the unmask rule nothing (`decides_all`), and
+has a second model draft by that rule (`uses_draft_model`). Any strategy with settings that may idle has
+`idle(decode) -> {field: why}`. What says nothing has effect.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ def without_effect(config: RunConfig) -> dict[str, str]:
         found["estimator"] = f"{name} asks for no estimate"
     if not getattr(router, "verifies", True):
         found["verifier"] = f"{name} never verifies"
-    elif getattr(config.verifier, "decides_all", False):
+    elif getattr(config.verifier, "decides_all", False) and not drafts_apart(config):
         found["unmask"] = f"verifier={getattr(config.verifier, 'kind', '?')} decides every token"
+    if not drafts_apart(config):
+        found |= dict.fromkeys(("draft_model", "draft_device"), "one model drafts and verifies")
     kept = "commit" if config.decode.context == "full" else "cache"
     found[f"decode.{kept}"] = IDLE_KEEPING[kept]
     for group in STAGES:
@@ -38,6 +41,11 @@ def without_effect(config: RunConfig) -> dict[str, str]:
         if idle is not None and group not in found:
             found |= {f"{group}.{key}": why for key, why in idle(config.decode).items()}
     return found | without_chance(config, found)
+
+
+def drafts_apart(config: RunConfig) -> bool:
+    """Whether a second model drafts, by the unmask rule."""
+    return getattr(config.verifier, "uses_draft_model", False)
 
 
 def without_chance(config: RunConfig, found: Mapping[str, str]) -> dict[str, str]:
@@ -66,6 +74,13 @@ def effective(plain: Mapping[str, Any], without: Mapping[str, str]) -> dict[str,
         if group in kept:
             kept[group] = {key: value for key, value in kept[group].items() if f"{group}.{key}" not in without}
     return kept
+
+
+def brief(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with a draft model, if there is one, by its name alone, as it is typed."""
+    draft = plain.get("draft_model")
+    named = {"draft_model": draft["name"]} if draft else {}
+    return {key: value for key, value in plain.items() if key != "draft_model"} | named
 
 
 def warnings(words: Sequence[str], configs: Sequence[RunConfig]) -> list[str]:

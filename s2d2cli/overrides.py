@@ -89,8 +89,8 @@ def single(overrides: Iterable[str]) -> tuple[list[str], list[tuple[str, Any]]]:
 
 
 def is_group(key: str) -> bool:
-    """Whether `key=` chooses an option rather than sets a value."""
-    return key in groups()
+    """Whether `key=` chooses an option rather than sets a value; `group@part=` chooses one for another part."""
+    return key.partition("@")[0] in groups()
 
 
 @cache

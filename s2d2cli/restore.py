@@ -27,6 +27,8 @@ def restore(recorded: Mapping[str, Any]) -> RunConfig:
     load_files(recorded.get("plugins", []))
     plain = dict(recorded["config"])
     parts: dict[str, Any] = {"model": made(ModelConfig, "model", plain.pop("model"))}
+    draft = plain.pop("draft_model", None)  # records of before have none
+    parts["draft_model"] = draft and made(ModelConfig, "draft_model", draft)
     parts["decode"] = made(DecodeConfig, "decode", plain.pop("decode"))
     for group in STRATEGY_GROUPS:
         settings = plain.pop(group)

@@ -6,6 +6,7 @@ VALUES = {
     "decode.cache": ("none", "prefix", "dual"),
     "decode.commit": ("pending", "separate"),
     "device": ("auto", "cpu", "cuda"),  # cuda:1 too
+    "draft_device": ("auto", "cpu", "cuda"),
     "dtype": ("auto", "float32", "bfloat16", "float16"),
     "backend": ("eager",),
 }

@@ -230,7 +230,8 @@ def test_autoregressive_means_block_length_one():
     "file", sorted(package_folder("conf").glob("*/*.yaml")), ids=lambda f: f"{f.parent.name}={f.stem}"
 )
 def test_every_file_of_conf_composes(file):
-    besides = {"custom": ["model.source=x"], **dict.fromkeys(FULL, ["decoder=dynamic"])}
+    two = dict.fromkeys(("draft_target", "simsd"), ["draft_model=tiny"])
+    besides = {"custom": ["model.source=x"], **two, **dict.fromkeys(FULL, ["decoder=dynamic"])}
     config = compose([f"{file.parent.name}={file.stem}", *besides.get(file.stem, [])])
     if file.parent.name in ("model", "decoder"):  # the name in the file is the file's name
         assert {"model": config.model.name, "decoder": config.decoder}[file.parent.name] == file.stem
@@ -238,7 +239,10 @@ def test_every_file_of_conf_composes(file):
 
 @pytest.mark.parametrize("group", ["router", "unmask", "estimator", "verifier", "task"])
 def test_every_registered_option_composes(group):
-    besides = {"chain": ["unmask=low_confidence_static"]}  # it follows a rule that reveals just what it owes
+    besides = {
+        "chain": ["unmask=low_confidence_static"],  # it follows a rule that reveals just what it owes
+        "draft_target": ["draft_model=tiny", "decode.context=causal"],
+    }
     assert names_of(group)
     for name in names_of(group):
         assert record(compose([f"{group}={name}", *besides.get(name, [])]))[group]["kind"] == name

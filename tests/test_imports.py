@@ -34,9 +34,9 @@ MAY_IMPORT = {  # layer -> the layers under it
     "tasks": {"tasks"} | BOTTOM,
     "decode": {"decode", "models"} | BOTTOM,
     "models": {"models"} | BOTTOM,
-    "choose": {"config", "overrides", "errors"},
+    "choose": {"overrides", "folders", "errors"},
     "launchers": {"config", "overrides", "errors"},
-    "config": {"overrides", "effect", "plugins", "folders", "values", "errors"},
+    "config": {"choose", "overrides", "effect", "plugins", "folders", "values", "errors"},
     "effect": {"config"},  # for its types only
     "lossless": {"config"},  # the same
     "overrides": {"errors"},

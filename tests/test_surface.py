@@ -40,8 +40,8 @@ CONFIG = {
     ModelConfig: "name source family revision adapter adapter_revision mask_token stop_tokens block_length dtype",
     DecodeConfig: """block_length sub_block_length denoising_steps max_new_tokens temperature top_k top_p context commit
     boundary cache""",
-    RunConfig: """model decode decoder unmask router estimator verifier task device threads dtype backend seed limit
-    repeats batch_size results""",
+    RunConfig: """model draft_model draft_device decode decoder unmask router estimator verifier task device threads
+    dtype backend seed limit repeats batch_size results""",
 }
 STRATEGIES = {
     "unmask": {
@@ -75,6 +75,7 @@ STRATEGIES = {
         "self": """acceptance published_temperature skip_redundant ahead bonus form spans resample residual_temperature
         tempering ratio_threshold ratio_spans keep_confident""",
         "chain": "nodes order ahead",
+        "draft_target": "",
         "single": "form max_rows",
     },
     "task": {
@@ -93,6 +94,7 @@ PRESETS = {
     "autoregressive": "unmask=sequential router=never block_length=1 context=causal",
     "d2f": "unmask=pipelined router=never",
     "d2f_s2d2": "unmask=pipelined router=min_span",
+    "draft_target": "unmask=sequential router=always verifier=draft_target context=causal",
     "dynamic": "unmask=low_confidence_dynamic router=never",
     "editing": "unmask=edit_tokens router=never",
     "entropy_bounded": "unmask=entropy_bounded router=never",

@@ -9,6 +9,7 @@ from s2d2cli.config import DecodeConfig, RunConfig
 from s2d2cli.decode import bandit as bandit
 from s2d2cli.decode import chain as chain
 from s2d2cli.decode import cost_aware as cost_aware
+from s2d2cli.decode import draft_target as draft_target
 from s2d2cli.decode import klass as klass
 from s2d2cli.decode import local_leap as local_leap
 from s2d2cli.decode import pipelined as pipelined
@@ -132,14 +133,22 @@ class Decoder:
                 f"decode.boundary=published is about right-shifted block models such as Fast-dLLM v2, and "
                 f"{model.name} is none; leave it out"
             )
+        shortest = model
+        if getattr(self.verifier, "uses_draft_model", False):
+            if model.draft_model is None:
+                raise ConfigError(
+                    f"verifier={getattr(self.verifier, 'kind', '?')} needs a draft model, and {model.name} was loaded "
+                    f"without one; load it with draft_model=NAME"
+                )
+            shortest = min(model, model.draft_model, key=lambda one: one.context)
         for request in requests:
             length = len(request.prompt_ids)
             if length == 0:
                 raise PromptError(f"a prompt must have at least one token; sample {request.sample_id} has none")
-            if length + new_tokens > model.context:
+            if length + new_tokens > shortest.context:
                 raise PromptError(
-                    f"prompt and new tokens must fit the context of {model.context} tokens of {model.name}; sample "
-                    f"{request.sample_id} has {length} + {new_tokens}: shorten it or lower decode.max_new_tokens"
+                    f"prompt and new tokens must fit the context of {shortest.context} tokens of {shortest.name}; "
+                    f"sample {request.sample_id} has {length} + {new_tokens}: shorten it or lower decode.max_new_tokens"
                 )
 
 

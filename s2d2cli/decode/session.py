@@ -105,7 +105,7 @@ class Session:
         decoder.router.observe(verdict, decided_B, state)
         state.verified_B += verdict.verified_B
         self.finish_blocks()
-        self.turn_over(broken_B=(draft.confidence_BL.isnan() & draft.masked_BL).any(1))
+        self.turn_over(draft.broken_B, verdict.broken_B)
         return bool(self.working)
 
     def run(self) -> Iterator[Session]:
@@ -208,12 +208,13 @@ class Session:
         done_B = (self.stop_position_B(start_B) < first_masked_B) | (first_masked_B >= self.state.end_B)
         return done_B & full_B if self.layout.stops_after_blocks else done_B & self.state.active_B
 
-    def turn_over(self, broken_B: Tensor) -> None:
+    def turn_over(self, draft_broken_B: Tensor, target_broken_B: Tensor) -> None:
         """Put away what is done and refill its rows. When the queue is empty and half of the rows are done they are
         dropped: the others need not carry them."""
         # the wait for the device that ends a step
-        active, broken = torch.stack([self.state.active_B, broken_B]).tolist()
-        self.refuse_broken([row for row in self.working if broken[row]])
+        active, drafted, verified = torch.stack([self.state.active_B, draft_broken_B, target_broken_B]).tolist()
+        self.refuse_broken(getattr(self.decoder.drafter, "model", self.model), drafted)
+        self.refuse_broken(self.model, verified)
         done = [row for row in self.working if not active[row]]
         results = self.generations(done) if done else []
         self.meter.lap(OTHER)
@@ -227,13 +228,14 @@ class Session:
         elif done and 2 * len(self.working) <= len(self.live):
             self.keep(torch.tensor(self.working, dtype=torch.long, device=self.model.device))
 
-    def refuse_broken(self, rows: list[int]) -> None:
+    def refuse_broken(self, model: ModelAdapter, broken: list[bool]) -> None:
+        rows = [row for row in self.working if broken[row]]
         if rows:
             name = self.requests[self.live[rows[0]]].sample_id
-            narrow = self.model.dtype != torch.float32
+            narrow = model.dtype != torch.float32
             advice = "so narrow a format can overflow: try dtype=float32" if narrow else "look at its weights"
             raise DecodeError(
-                f"a model's scores must be numbers, and those of {self.model.name} in {self.model.dtype} are NaN at "
+                f"a model's scores must be numbers, and those of {model.name} in {model.dtype} are NaN at "
                 f"sample {name}; {advice}"
             )
 

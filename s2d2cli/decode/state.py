@@ -249,10 +249,16 @@ class DraftStep:
     estimator: AcceptanceEstimator
     edits_BL: Tensor  # decided positions whose token the draft replaces
     step_B: Tensor | None = None  # the row's step whose forward made it; None: this one
+    time_BL: Tensor | None = None  # of a draft that a second model made in several forwards: which one, from 0 on
 
     def first(self, count_B: Tensor) -> DraftStep:
         """The leftmost masks of it, so many in each row; the others count as not drafted."""
         return replace(self, masked_BL=self.masked_BL & (self.masked_BL.cumsum(1) <= count_B[:, None]))
+
+    @property
+    def broken_B(self) -> Tensor:
+        """Rows whose scores are no numbers."""
+        return (self.confidence_BL.isnan() & self.masked_BL).any(1)
 
     @property
     def span_BL(self) -> Tensor:
@@ -289,6 +295,14 @@ class Verdict:
     next_logits_BLV: Tensor | None = None  # a verdict may bring the next draft along: at the positions behind what it
     next_BL: Tensor | None = None  # decided, where this is True
     bonus: Bonus | None = None
+
+    @property
+    def broken_B(self) -> Tensor:
+        """Rows whose scores are no numbers: where a hidden state is none, all of its logits are none, so two of them
+        (one may be of a token that is never offered) tell."""
+        if self.window is None:
+            return torch.zeros_like(self.verified_B)
+        return (self.window.target_BSV[..., :2].isnan().any(-1) & self.window.inside_BS).any(1)
 
 
 def leading_count(flags_BX: Tensor) -> Tensor:

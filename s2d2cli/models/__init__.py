@@ -52,17 +52,29 @@ FAMILIES = {
 
 
 def load_model(config: RunConfig) -> ModelAdapter:
-    """Load `config.model` on `config.device` in `config.dtype`; the same path for `tiny`, a folder and a hub id."""
-    model = config.model
+    """Load `config.model` on `config.device` in `config.dtype`, and beside it `config.draft_model` if there is one; the
+    same path for `tiny`, a folder and a hub id."""
+    device = pick_device(config.device)
+    adapter = load(config.model, device, config)
+    if config.draft_model is not None:
+        place = device if config.draft_device == "auto" else pick_device(config.draft_device)
+        adapter.draft_model = load(config.draft_model, place, config)
+        need_same_vocabulary(adapter, adapter.draft_model)
+    small = adapter.network.num_parameters() < SMALL
+    torch.set_num_threads(config.threads or (1 if small else ALL_THREADS))
+    return adapter
+
+
+def load(model: ModelConfig, device: torch.device, config: RunConfig) -> ModelAdapter:
+    """One of the run's models."""
     if model.family not in FAMILIES:
         raise ConfigError(f"model.family must be one of {', '.join(FAMILIES)}, got {model.family!r}")
-    device = pick_device(config.device)
     folder = find_folder(model.source, model.revision, ["config.json", CONFIG])
     need_no_adapter(folder)
     settings = read_json(folder, "config.json", required=True)
     family = FAMILIES[model.family]
     network = build_network(family, settings, device, folder)
-    dtype = pick_dtype(config, device)
+    dtype = pick_dtype(config.dtype, model, device)
     need_memory(model.name, network, dtype, device)
     folder, adapter_folder = find_folder(model.source, model.revision), find_adapter(model)
     tensors = weights(folder, dtype, device, family.exact)
@@ -71,7 +83,6 @@ def load_model(config: RunConfig) -> ModelAdapter:
     load_weights(network, family.native(tensors, network), folder)
     where = f"{folder} with {adapter_folder}" if adapter_folder else folder
     LOG.info("%s from %s, %s on %s", model.name, where, str(dtype).removeprefix("torch."), device)
-    torch.set_num_threads(config.threads or (1 if network.num_parameters() < SMALL else ALL_THREADS))
     tokenizer = load_tokenizer(folder)
     settings["vocab_size"] = network.config.vocab_size
     vocabulary = special_ids(model, folder, settings, tokenizer)
@@ -97,6 +108,27 @@ def find_adapter(model: ModelConfig) -> Path | None:
     return find_folder(model.adapter, model.adapter_revision, FILES, "adapter") if model.adapter else None
 
 
+def need_same_vocabulary(target: ModelAdapter, draft: ModelAdapter) -> None:
+    """Refuse a draft model whose token ids mean something else. Stop tokens may differ: only the target's count."""
+    ours, theirs = target.vocabulary, draft.vocabulary
+    for what, here, there in (
+        ("vocabulary size", ours.size, theirs.size),
+        ("mask id", ours.mask_id, theirs.mask_id),
+    ):
+        if here != there:
+            raise CheckpointError(
+                f"a draft model must have the {what} of its target, and {draft.name} has {there} where {target.name} "
+                f"has {here}; use a smaller model of the same family"
+            )
+    known = [model.tokenizer.get_vocab() for model in (target, draft) if model.tokenizer is not None]
+    if len(known) == 2 and known[0] != known[1]:
+        token, number = sorted(known[0].items() ^ known[1].items())[0]
+        raise CheckpointError(
+            f"a draft model must have the tokenizer of its target, and {draft.name} and {target.name} differ, first in "
+            f"{token!r} (id {number}); use a smaller model of the same family"
+        )
+
+
 def build_network(family: Family, settings: dict[str, Any], device: torch.device, folder: Path) -> Any:
     try:
         return family.build_network(settings, device)
@@ -115,11 +147,10 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def pick_dtype(config: RunConfig, device: torch.device) -> torch.dtype:
+def pick_dtype(name: str, model: ModelConfig, device: torch.device) -> torch.dtype:
     """`auto` is float32 on a CPU, where halves are slow, and the model's own choice elsewhere."""
-    name = config.dtype
     if name == "auto":
-        name = "float32" if device.type == "cpu" else config.model.dtype
+        name = "float32" if device.type == "cpu" else model.dtype
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
 
 

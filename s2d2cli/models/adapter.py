@@ -37,6 +37,7 @@ class ModelAdapter:
     """
 
     commits_last = True  # the family's published code encodes an answer's last block too (decode.commit=separate)
+    draft_model: ModelAdapter | None = None  # a second model of the same vocabulary that was loaded to draft for it
     attends_fully = False  # decode.context=full is what it was trained for, and nothing else
     whole_prompt = False  # the prompt attends to itself fully, the answer by block; see decode/whole_prompt.py
 

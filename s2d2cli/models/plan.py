@@ -20,6 +20,7 @@ class Kind(str, Enum):
     DRAFT = "draft"
     VERIFY = "verify"
     COMMIT = "commit"
+    DRAFT_MODEL = "draft_model"  # whatever a second model computes, its prefill too
 
 
 @dataclass(slots=True)

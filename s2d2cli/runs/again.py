@@ -10,7 +10,7 @@ import s2d2cli
 from s2d2cli.config import record as plain_record
 from s2d2cli.errors import ConfigError, TaskDataError
 from s2d2cli.restore import restore, same_code
-from s2d2cli.runs.environment import differences, model_files
+from s2d2cli.runs.environment import differences, run_files
 from s2d2cli.runs.evaluate import Models, Outcome, Run, evaluate, facts, need_same_weights
 from s2d2cli.runs.rows import VERDICT, attempts, judged
 from s2d2cli.runs.store import SCHEMA, Record, RunFolder
@@ -114,7 +114,7 @@ def reproduce(path: Path, results: Path, limit: int | None, allow_code_execution
     if path.resolve().parent == results.resolve():
         raise ConfigError(f"--results must be another folder than that of the run, got {str(results)!r} for both")
     need_same_data(path, record, config.task.prepare(allow_code_execution))
-    need_same_weights(folder, record, model_files(config.model))
+    need_same_weights(folder, record, run_files(config))
     config = replace(config, results=str(results), limit=limit or config.limit)
     outcome = evaluate(config, Models(), allow_code_execution, cost_curve=record.get("cost_curve"))
     before, after = folder.rows(), RunFolder(outcome.folder).rows()

@@ -15,6 +15,7 @@ from s2d2cli.errors import ConfigError
 from s2d2cli.runs import described
 from s2d2cli.runs.again import find
 from s2d2cli.runs.approximate import approximations
+from s2d2cli.runs.environment import target_files
 from s2d2cli.runs.store import Record, decoder_name
 from s2d2cli.tasks.statistics import PairedDifference, paired_difference, paired_ratio_interval
 
@@ -144,7 +145,7 @@ def compare(first: Path, second: Path, measure: str = CORRECT) -> Compared:
             f"a comparison needs the same prompts in both runs, and {len(other)} of {len(a.rows)} differ "
             f"({other[0]} is the first); compare runs of one model and one prompt style"
         )
-    if a.record.get("model_files") != b.record.get("model_files"):
+    if target_files(a.record.get("model_files")) != target_files(b.record.get("model_files")):
         raise ConfigError(
             f"a comparison of decoders needs the same weights in both runs, and those of {first} and {second} differ; "
             f"compare runs of one checkpoint"

@@ -10,10 +10,10 @@ from typing import Any
 
 import pandas as pd
 
-from s2d2cli.effect import effective
+from s2d2cli.effect import brief, effective
 from s2d2cli.lossless import AUTOREGRESSIVE
 from s2d2cli.runs.approximate import approximations
-from s2d2cli.runs.environment import hardware
+from s2d2cli.runs.environment import hardware, target_files
 from s2d2cli.runs.store import Record, RunFolder, decoder_name
 from s2d2cli.tasks.statistics import mean_and_deviation
 
@@ -99,7 +99,7 @@ def company(record: Record) -> dict[str, Any]:
         "data_rows": record["data"]["rows"],
         "model": config["model"]["name"],
         "source": source(config["model"]),
-        "weights": digest(record.get("model_files")),
+        "weights": digest(target_files(record.get("model_files"))),
         "first_prompt": digest(record.get("first_prompt")),
         "scoring": typed(record["facts"]),
         "hardware": hardware(env),
@@ -132,7 +132,7 @@ def alarms_text(record: Record) -> str:
 
 def settings(record: Record) -> dict[str, Any]:
     """The decoder's settings that have an effect, dotted."""
-    effect = effective(record["config"], record.get("without_effect", {}))
+    effect = brief(effective(record["config"], record.get("without_effect", {})))
     return flat({key: value for key, value in effect.items() if key not in HIDDEN})
 
 
@@ -153,7 +153,8 @@ def varied(rows: pd.DataFrame) -> list[str]:
         differing = [key for key in mine if differs(key, peers) or (key in SHARED and differs(key, rows["settings"]))]
         steps_given = mine["decode.denoising_steps"] != mine["decode.block_length"]
         shown = ["decode.block_length"] + (["decode.denoising_steps"] if steps_given else [])
-        shown += [key for key in mine if (key in differing and key not in SHORT) or key in approximations(mine)]
+        always = {"draft_model", *approximations(mine)}
+        shown += [key for key in mine if (key in differing and key not in SHORT) or key in always]
         texts.append(" ".join(f"{name}={plain(mine[key])}" for key, name in zip(shown, names(shown), strict=True)))
     return texts
 

@@ -94,7 +94,11 @@ def device() -> Iterator[Finding]:
         yield Finding("gpu", OK, "none; device=auto computes on the CPU")
     config = compose()
     chosen = pick_device(config.device)
-    yield Finding("auto", OK, f"device=auto is {chosen}, dtype=auto is {str(pick_dtype(config, chosen))[6:]} for tiny")
+    yield Finding(
+        "auto",
+        OK,
+        f"device=auto is {chosen}, dtype=auto is {str(pick_dtype(config.dtype, config.model, chosen))[6:]} for tiny",
+    )
 
 
 def gpu(index: int) -> Finding:

@@ -20,6 +20,7 @@ from s2d2cli.models.checkpoint import digests, find_folder, fingerprint
 from s2d2cli.runs.code import revision
 
 UNKNOWN = "unknown"
+BESIDE = "draft_model/"
 NO_DIFFERENCE = ("gpus_visible",)  # what else could be seen from here has computed nothing
 
 
@@ -41,12 +42,13 @@ def environment(backend: str) -> dict[str, Any]:
 
 
 def placed(model: Any) -> dict[str, Any]:
-    """Where the model's weights ended up (all on one device), in which number format, and the tokens that end a reply
+    """Where the weights ended up (each model's on one device), in which number format, and the tokens that end a reply
     or stand for what is undecided, as settings and the checkpoint's files have it together."""
-    device = torch.device(model.device)
+    device, draft = torch.device(model.device), model.draft_model
     return {
         "device": device.type,
-        "devices": 1,
+        "devices": 1 if draft is None else len({device, draft.device}),
+        **({} if draft is None else {"draft_device": str(draft.device)}),
         **(gpu(device) if device.type == "cuda" else {}),
         "dtype": str(model.dtype).removeprefix("torch."),
         "stop_ids": list(model.stop_ids),
@@ -91,8 +93,22 @@ def peak_memory(device: torch.device, earlier: dict[str, Any] | None) -> dict[st
 def planned(config: RunConfig) -> dict[str, Any]:
     """The environment as far as the settings tell it, for a run whose own record is lost."""
     device = pick_device(config.device)
-    dtype = str(pick_dtype(config, device)).removeprefix("torch.")
+    dtype = str(pick_dtype(config.dtype, config.model, device)).removeprefix("torch.")
     return environment(config.backend) | {"threads": config.threads or UNKNOWN, "device": device.type, "dtype": dtype}
+
+
+def run_files(config: RunConfig) -> dict[str, Any] | None:
+    """The fingerprints of the run's models, a draft model's under `draft_model/`; None while not all are here."""
+    found, draft = model_files(config.model), config.draft_model
+    beside = None if draft is None else model_files(draft)
+    if found is None or (draft is not None and beside is None):
+        return None
+    return found | {f"{BESIDE}{name}": entry for name, entry in (beside or {}).items()}
+
+
+def target_files(files: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Those of the model that a run is about: runs with and without a draft model can be compared."""
+    return files and {name: entry for name, entry in files.items() if not name.startswith(BESIDE)}
 
 
 def model_files(model: ModelConfig) -> dict[str, Any] | None:

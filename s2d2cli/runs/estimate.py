@@ -79,7 +79,7 @@ class Measured:
 
 
 def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return all(one.get(key) == other[key] for key in ("model", "task"))
+    return all(one.get(key) == other[key] for key in ("model", "draft_model", "task"))
 
 
 def decodes(config: dict[str, Any]) -> tuple[Any, ...]:
@@ -91,11 +91,15 @@ def decodes(config: dict[str, Any]) -> tuple[Any, ...]:
 
 def most_forwards(config: RunConfig) -> int:
     """Of one sample: the prompt, and for each token at most a draft and, with a router that verifies, a verification;
-    for each block one more where the cache is written apart."""
+    for each block one more where the cache is written apart. A draft model reads the prompt too, and drafts step by
+    step."""
     tokens, length = config.decode.max_new_tokens or 0, config.decode.block_length or 1
     blocks = -(-tokens // length)
     steps = blocks * length
-    return 1 + steps * (1 + getattr(config.router, "verifies", True)) + blocks * (config.decode.commit == "separate")
+    drafts = 1 if config.draft_model is None else config.decode.denoising_steps or 1
+    prompts = 1 + (config.draft_model is not None)
+    verifications = steps * getattr(config.router, "verifies", True)
+    return prompts + steps * drafts + verifications + blocks * (config.decode.commit == "separate")
 
 
 def total(estimates: Sequence[Estimate], workers: int) -> str:

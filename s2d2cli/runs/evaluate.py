@@ -29,10 +29,10 @@ from s2d2cli.runs.environment import (
     UNKNOWN,
     differences,
     environment,
-    model_files,
     peak_memory,
     placed,
     planned,
+    run_files,
     watch_memory,
 )
 from s2d2cli.runs.interrupt import stop_signal
@@ -48,7 +48,8 @@ LOG = logging.getLogger(__name__)
 
 def model_key(config: RunConfig) -> str:
     """Runs with equal keys can share a loaded model."""
-    return repr((config.model, config.device, config.dtype, config.backend))
+    beside = config.draft_model and (config.draft_model, config.draft_device)
+    return repr((config.model, config.device, config.dtype, config.backend, beside))
 
 
 @dataclass
@@ -117,7 +118,7 @@ def finished(config: RunConfig) -> bool:
         return False
     done: bool = earlier["status"] == "success" and not earlier["alarms"]["errors"]
     if done:
-        need_same_weights(folder, earlier, model_files(config.model))
+        need_same_weights(folder, earlier, run_files(config))
     return done
 
 
@@ -173,7 +174,7 @@ def begin(config: RunConfig, folder: store.RunFolder, source: DataSource) -> Run
         "lossless": lossless(config),
         "plugins": [asdict(plugin) for plugin in plugins.LOADED.values()],
         "config_folders": [str(folder) for folder in user_folders()],
-        "model_files": model_files(config.model),
+        "model_files": run_files(config),
         "environment": environment(config.backend),
         "resumed_with": [],
         "data": asdict(source) | {"task_version": config.task.version},
@@ -282,7 +283,6 @@ def machine(run: Run, model: ModelAdapter) -> dict[str, Any]:
     """Where this call computes; if that is not where the run began, its speed mixes two machines and says so."""
     now = environment(run.config.backend) | placed(model)
     if not run.rows or run.rebuilt:
-        # a checkpoint from the hub is here only now
-        return {"environment": now, "model_files": model_files(run.config.model)}
+        return {"environment": now, "model_files": run_files(run.config)}  # from the hub it is here only now
     changed = differences(run.record["environment"], now)
     return {"resumed_with": sorted({*run.record["resumed_with"], *changed})}

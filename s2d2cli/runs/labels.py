@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from s2d2cli.config import RunConfig, record
-from s2d2cli.effect import effective, without_effect
+from s2d2cli.effect import brief, effective, without_effect
 from s2d2cli.overrides import leaves
 from s2d2cli.runs.approximate import approximations
 from s2d2cli.runs.store import decoder_name
@@ -32,7 +32,8 @@ def labels(configs: Sequence[Config]) -> list[str]:
     found = []
     for config, mine in zip(configs, decoders, strict=True):
         peers = [own for other, own in zip(configs, decoders, strict=True) if name_of(other) == name_of(config)]
-        told = [k for k in mine if k in approximations(mine) or len({str(own.get(k)) for own in peers}) > 1]
+        always = {"draft_model", *approximations(mine)}
+        told = [k for k in mine if k in always or len({str(own.get(k)) for own in peers}) > 1]
         words = [f"{key.removesuffix('.kind').rpartition('.')[2]}={mine[key]}" for key in told]
         found.append(" ".join([name_of(config), f"block={config['decode']['block_length']}", *words]))
     return found
@@ -40,7 +41,7 @@ def labels(configs: Sequence[Config]) -> list[str]:
 
 def settings(config: Config) -> dict[str, Any]:
     """The decoder's settings, dotted, without those that every label names."""
-    said = {key: value for key, value in leaves(dict(config)) if not key.startswith(SAID) and key not in PLACES}
+    said = {key: value for key, value in leaves(brief(config)) if not key.startswith(SAID) and key not in PLACES}
     if said.get(STEPS) == config["decode"]["block_length"]:
         said.pop(STEPS)
     return said

@@ -24,6 +24,7 @@ from s2d2cli.runs import files
 SCHEMA = 2
 Record = dict[str, Any]
 NUMBER = (int, float)
+NAMED = ("s2d2_single", "s2d2_adaptive", "ssd", "draft_target", "simsd")  # presets that verify under their own name
 RECORD = {  # what the readers of run.json rely on
     **dict.fromkeys(("run_id", "status", "config.task.kind", "config.router.kind", "config.model.name"), str),
     **dict.fromkeys(("config.decoder", "environment.backend", "data.origin", "data.sha256"), str),
@@ -165,7 +166,7 @@ def label(config: RunConfig) -> str:
 def decoder_name(preset: str, router: str) -> str:
     """What decodes, for tables: whoever verifies is S2D2 with its router, whatever plain preset it was typed under."""
     plain = router == "never" and preset not in ("s2d2", "d2f_s2d2")
-    if plain or preset in ("s2d2_single", "s2d2_adaptive", "ssd"):
+    if plain or preset in NAMED:
         return preset
     return f"{'d2f_s2d2' if preset.startswith('d2f') else 's2d2'} {router}"
 

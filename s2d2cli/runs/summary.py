@@ -104,7 +104,7 @@ def speed(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "tokens": sum(tokens),
         "seconds": sum(seconds),
-        "seconds_by_phase": {phase: sum(row["cost"]["seconds"][phase] for row in rows) for phase in PHASES},
+        "seconds_by_phase": {phase: sum(row["cost"]["seconds"].get(phase, 0.0) for row in rows) for phase in PHASES},
         "tokens_per_s": sum(tokens) / sum(seconds) if sum(seconds) > 0 else None,
         "tokens_per_s_interval": list(ratio_interval(tokens, seconds, clusters=problems)) if sum(seconds) > 0 else None,
         "forwards": total(row["forwards"] for row in rows),

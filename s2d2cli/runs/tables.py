@@ -49,7 +49,9 @@ def calibration_table(record: Record) -> Group:
 def run_title(record: Record) -> str:
     config = record["config"]
     decoder = decoder_name(config["decoder"], config["router"]["kind"])
-    return f"{config['task']['kind']} on {config['model']['name']}, {decoder}"
+    draft = config.get("draft_model")
+    beside = f" drafted by {draft['name']}" if draft else ""
+    return f"{config['task']['kind']} on {config['model']['name']}, {decoder}{beside}"
 
 
 def entries(record: Record) -> list[tuple[str, str]]:

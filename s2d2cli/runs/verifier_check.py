@@ -42,14 +42,15 @@ def autoregressive(config: RunConfig) -> RunConfig:
         top_p=typed.top_p,
     )
     stages = dict(router=plain.router, unmask=plain.unmask, verifier=plain.verifier)
-    return checked(replace(config, decoder=plain.decoder, decode=decode, **stages))
+    return checked(replace(config, decoder=plain.decoder, decode=decode, draft_model=None, **stages))
 
 
 def unverified(config: RunConfig) -> RunConfig:
     """The same without verification: plain diffusion with the same unmask rule, in the context it was trained for."""
     plain = compose([f"decoder={PLAIN.get(config.unmask.kind, 'dynamic')}"])
     decode = replace(config.decode, context=trained_context(config))
-    return checked(replace(config, decoder=plain.decoder, decode=decode, router=plain.router, verifier=plain.verifier))
+    stages = dict(router=plain.router, verifier=plain.verifier)
+    return checked(replace(config, decoder=plain.decoder, decode=decode, draft_model=None, **stages))
 
 
 def checked(config: RunConfig) -> RunConfig:

@@ -24,7 +24,7 @@ class ByteModel:
     """chat_prompt joins the turns; a token is a byte."""
 
     context, mask_id, stop_ids = 512, MASK, (STOP,)
-    device, dtype, name = torch.device("cpu"), torch.float32, "bytes"
+    device, dtype, name, draft_model = torch.device("cpu"), torch.float32, "bytes", None
 
     def chat_prompt(self, messages: list[dict[str, str]]) -> str:
         return "".join(f"<{turn['role']}>{turn['content']}" for turn in messages) + "<assistant>"
