@@ -66,12 +66,13 @@ class EchoDecoder:
             token_ids=ids,
             finish="stop" if ids[-1] == STOP else "length",
             reveal_steps=[i // 2 for i in range(len(ids))],
+            reveal_order=[i // 2 * 2 for i in range(len(ids))],
             sources=["unmasked"] * len(ids),
             forwards={"prefill": 1, "draft": (len(ids) + 1) // 2},
             drafted_steps=(len(ids) + 1) // 2,
             verified=0,
             accepted=0,
-            bill=Bill(Cost({phase: 0.1 for phase in PHASES}, forwards=2.0, query_rows=10.0), latency_s=0.5),
+            bill=Bill(Cost({phase: 0.5 / len(PHASES) for phase in PHASES}, forwards=2.0, query_rows=10.0), latency_s=0.5),
         )
 
     def stream(self, model: ByteModel, request: Request) -> Iterator[list[int]]:
