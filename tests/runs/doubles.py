@@ -72,7 +72,9 @@ class EchoDecoder:
             drafted_steps=(len(ids) + 1) // 2,
             verified=0,
             accepted=0,
-            bill=Bill(Cost({phase: 0.5 / len(PHASES) for phase in PHASES}, forwards=2.0, query_rows=10.0), latency_s=0.5),
+            bill=Bill(
+                Cost({phase: 0.5 / len(PHASES) for phase in PHASES}, forwards=2.0, query_rows=10.0), latency_s=0.5
+            ),
         )
 
     def stream(self, model: ByteModel, request: Request) -> Iterator[list[int]]:

@@ -31,7 +31,12 @@ def edit(folder: Path, **changes) -> None:
 
 @pytest.mark.parametrize("group", STRATEGY_GROUPS)
 def test_every_strategy_comes_back_from_its_record(group):
-    needs = {"ucb": ["router.beta=0.5"], "min_span": ["router.tau_span=3"], "chain": ["unmask=low_confidence_static"]}
+    needs = {
+        "ucb": ["router.beta=0.5"],
+        "min_span": ["router.tau_span=3"],
+        "chain": ["unmask=low_confidence_static"],
+        **dict.fromkeys(("draft_target", "simsd"), ["draft_model=tiny-draft"]),
+    }
     for name in names_of(group):
         config = compose([f"{group}={name}", *needs.get(name, [])])
         back = restore({"config": json.loads(json.dumps(record(config)))})

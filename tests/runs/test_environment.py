@@ -39,7 +39,7 @@ def two_gpus(monkeypatch):
 
 
 def model_on(device: torch.device) -> SimpleNamespace:
-    return SimpleNamespace(device=device, dtype=torch.bfloat16, stop_ids=(2, 7), mask_id=9)
+    return SimpleNamespace(device=device, dtype=torch.bfloat16, stop_ids=(2, 7), mask_id=9, draft_model=None)
 
 
 def test_the_gpu_is_that_of_the_model(two_gpus):
