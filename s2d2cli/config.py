@@ -345,7 +345,8 @@ def check_draft_model(config: RunConfig) -> None:
         return
     require(
         needed,
-        f"draft_model={draft.name} has no use under verifier={kind}; leave it out, or use decoder=draft_target",
+        f"draft_model={draft.name} has no use under verifier={kind}; leave it out, or use decoder=draft_target or "
+        f"simsd",
     )
     for one in (config.model, draft):
         require(

@@ -54,7 +54,7 @@ def without_chance(config: RunConfig, found: Mapping[str, str]) -> dict[str, str
     stages = [getattr(config, group) for group in STAGES if group not in found]
     if config.decode.temperature != 0 or not all(type(stage).__module__.startswith(OWN) for stage in stages):
         return {}
-    if "verifier" not in found and getattr(config.verifier, "acceptance", None) != "lossless":
+    if "verifier" not in found and getattr(config.verifier, "acceptance", None) not in ("lossless", "matching"):
         return {}
     idle = {"seed": "nothing is drawn at random at decode.temperature=0"}
     if "verifier" in found or getattr(config.verifier, "ratio_threshold", None) is None:  # ratios are of truncated q

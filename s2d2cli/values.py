@@ -15,5 +15,7 @@ VALUES = {
 FULL_ATTENTION = ("dream", "llada")
 # families whose prompt attends to itself fully, while the answer attends by block
 WHOLE_PROMPT = ("d2f_dream", "d2f_llada")
+# families that score a token by the row left of it, not by the one at its position
+RIGHT_SHIFTED = ("fast_dllm_v2", "dream", "d2f_dream")
 # families whose blocks are counted from the prompt's end
 FROM_PROMPT = (*FULL_ATTENTION, *WHOLE_PROMPT)

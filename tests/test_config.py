@@ -242,6 +242,7 @@ def test_every_registered_option_composes(group):
     besides = {
         "chain": ["unmask=low_confidence_static"],  # it follows a rule that reveals just what it owes
         "draft_target": ["draft_model=tiny", "decode.context=causal"],
+        "simsd": ["draft_model=tiny", "decode.context=block"],
     }
     assert names_of(group)
     for name in names_of(group):

@@ -76,6 +76,7 @@ STRATEGIES = {
         tempering ratio_threshold ratio_spans keep_confident""",
         "chain": "nodes order ahead",
         "draft_target": "",
+        "simsd": "mask order min_drafts",
         "single": "form max_rows",
     },
     "task": {
@@ -104,6 +105,7 @@ PRESETS = {
     "s2d2_adaptive": "unmask=low_confidence_dynamic router=cost_aware verifier=single form=sliding context=causal",
     "s2d2_single": "unmask=low_confidence_dynamic router=always verifier=single context=causal",
     "sequential": "unmask=sequential router=never",
+    "simsd": "unmask=low_confidence_static router=always verifier=simsd",
     "ssd": "unmask=low_confidence_static router=always verifier=chain",
     "static": "unmask=low_confidence_static router=never",
 }

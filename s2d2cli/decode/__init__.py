@@ -13,6 +13,7 @@ from s2d2cli.decode import draft_target as draft_target
 from s2d2cli.decode import klass as klass
 from s2d2cli.decode import local_leap as local_leap
 from s2d2cli.decode import pipelined as pipelined
+from s2d2cli.decode import simsd as simsd
 from s2d2cli.decode import single as single
 from s2d2cli.decode.drafters import Drafter
 from s2d2cli.decode.estimators import AcceptanceEstimator

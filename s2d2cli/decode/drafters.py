@@ -87,19 +87,26 @@ class SelfDrafter(CarriedDrafter):
         state.window_B = session.window_B(state.start_B)
         if state.slides:  # such a window is as long as its draft
             state.window_B = torch.where(carried_B, self.carried_end_B, state.window_B)
-        found = session.layout.draft(state, rows_B)
-        if found is None:
+        logits_BLV = own_logits(session, rows_B)
+        if logits_BLV is None:
             return super().draft(session)
-        plan, place_BR = found
-        logits_BRV = session.forward(plan, rows_B)
-        state.encoded_B = torch.where(rows_B, session.layout.settled_B(state), state.encoded_B)
-        logits_BLV = spread(logits_BRV, place_BR, state.masked_BL)
         if self.logits_BLV is not None:
             logits_BLV = torch.where(rows_B[:, None, None], logits_BLV, self.logits_BLV)
         draft = self.proposal(session, logits_BLV, state.masked_BL)
         if session.decoder.editor is not None:
             draft.edits_BL = session.decoder.editor.edits(draft, state)
         return draft
+
+
+def own_logits(session: Session, rows_B: Tensor) -> Tensor | None:
+    """What the session's model says of these rows' masks, (B, L, V), in a forward for them; None without any."""
+    found = session.layout.draft(session.state, rows_B)
+    if found is None:
+        return None
+    plan, place_BR = found
+    logits_BRV, state = session.forward(plan, rows_B), session.state
+    state.encoded_B = torch.where(rows_B, session.layout.settled_B(state), state.encoded_B)
+    return spread(logits_BRV, place_BR, state.masked_BL)
 
 
 def spread(logits_BRV: Tensor, place_BR: Tensor, like_BL: Tensor) -> Tensor:

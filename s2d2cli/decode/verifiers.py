@@ -169,8 +169,8 @@ class SelfVerifier(BlockVerifier):
         checked_BS = window.checked_BS
         if self.spans == "first":
             checked_BS = checked_BS & span_BL.gather(1, window.index_BS)
-        outcome = self._judge(window, checked_BS, session)
-        commit = self._commit(draft, window, outcome, session)
+        outcome = self.judged(window, checked_BS, session)
+        commit = self.committed(draft, window, outcome, session)
         self._keep_encoded(session, window, outcome, found.data_end_B)
         verdict = Verdict(commit, outcome.accepted_BS.sum(1), verified_B, window)
         if self.bonus and target_BXV.shape[1] > found.num_window and not session.layout.edits:
@@ -211,13 +211,13 @@ class SelfVerifier(BlockVerifier):
         """Which distributions estimators look at: the published ones that q is transformed like, else the drafter's."""
         return sampler if self.acceptance == "lossless" else self.target(sampler)
 
-    def _judge(self, window: Window, checked_BS: Tensor, session: Session) -> Outcome:
+    def judged(self, window: Window, checked_BS: Tensor, session: Session) -> Outcome:
         if self._exact(session.sampler):
             return judge(window.target_BSV.argmax(-1) == window.tokens_BS, checked_BS)
         uniform_BS = session.uniforms.accept(session.state, window.positions_BS, checked_BS)
         return judge(uniform_BS < ratios(window, self.target(session.sampler), self.tempering), checked_BS)
 
-    def _commit(self, draft: DraftStep, window: Window, outcome: Outcome, session: Session) -> Commit:
+    def committed(self, draft: DraftStep, window: Window, outcome: Outcome, session: Session) -> Commit:
         """Accepted tokens, replacements, and what the looser settings keep besides."""
         commit = Commit.nothing(draft.tokens_BL)
         rejected_BS = outcome.rejected_BS

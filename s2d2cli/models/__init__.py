@@ -19,7 +19,7 @@ from s2d2cli.models.adapter import ModelAdapter, Vocabulary
 from s2d2cli.models.checkpoint import find_folder, load_weights, read_json, weights
 from s2d2cli.models.lora import CONFIG, FILES, Lora
 from s2d2cli.models.memory import need_memory
-from s2d2cli.values import FULL_ATTENTION, WHOLE_PROMPT
+from s2d2cli.values import FULL_ATTENTION, RIGHT_SHIFTED, WHOLE_PROMPT
 
 __all__ = ["ModelAdapter", "load_model", "pick_device"]
 
@@ -36,16 +36,15 @@ class Family:
     build_network: Callable[[dict[str, Any], torch.device], Any]  # config.json as it is; weights on the meta device
     native: Callable[[Iterator[tuple[str, Tensor]], Any], Iterator[tuple[str, Tensor]]] = lambda tensors, _: tensors
     exact: tuple[str, ...] = ()  # parts of names of tensors that stay in float32
-    shift: int = 0  # 1: the network scores a token by the row left of it, not by the one at its position
     commits_last: bool = True  # see models/adapter.py
 
 
 FAMILIES = {
     "sdar": Family(sdar.build_network),
-    "fast_dllm_v2": Family(fast_dllm_v2.build_network, shift=1),
-    "dream": Family(dream.build_network, shift=1),
+    "fast_dllm_v2": Family(fast_dllm_v2.build_network),
+    "dream": Family(dream.build_network),
     "llada": Family(llada.build_network, llada.native),
-    "d2f_dream": Family(dream.build_network, shift=1),
+    "d2f_dream": Family(dream.build_network),
     "d2f_llada": Family(llada.build_network, llada.native),
     "llada2": Family(llada2.build_network, llada2.native, llada2.EXACT, commits_last=False),
 }
@@ -86,7 +85,7 @@ def load(model: ModelConfig, device: torch.device, config: RunConfig) -> ModelAd
     tokenizer = load_tokenizer(folder)
     settings["vocab_size"] = network.config.vocab_size
     vocabulary = special_ids(model, folder, settings, tokenizer)
-    adapter = ModelAdapter(model.name, network, vocabulary, tokenizer, family.shift)
+    adapter = ModelAdapter(model.name, network, vocabulary, tokenizer, int(model.family in RIGHT_SHIFTED))
     adapter.commits_last = family.commits_last
     adapter.attends_fully = model.family in FULL_ATTENTION
     adapter.whole_prompt = model.family in WHOLE_PROMPT

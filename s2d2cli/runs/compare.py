@@ -35,7 +35,7 @@ class Side:
         config = self.record["config"]
         decoder = decoder_name(config["decoder"], config["router"]["kind"])
         told = approximations(described.settings(self.record)).items()
-        words = "".join(f", {key}={value} (approximate)" for key, value in told)
+        words = "".join(f", {key.removesuffix('.kind')}={value} (approximate)" for key, value in told)
         lossless = described.lossless_text(self.record)
         words += f", lossless against {lossless}" if lossless not in ("", "no") else ""
         return f"{decoder} at block length {config['decode']['block_length']}{words} ({self.record['run_id']})"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from s2d2cli.runs.approximate import MEANING, approximations
+from s2d2cli.runs.approximate import MEANINGS, approximations
 from s2d2cli.runs.baseline import spends_one_forward
 from s2d2cli.runs.described import seed_lines
 from s2d2cli.runs.metrics import SPEEDUP, Metric
@@ -99,10 +99,11 @@ def other_software(table: Table) -> Iterator[str]:
 
 
 def approximate(table: Table) -> Iterator[str]:
-    rows = table.rows[[bool(approximations(settings)) for settings in table.rows["settings"]]]
-    if len(rows):
-        names = ", ".join(name(row) for _, row in rows.iterrows()) if len(rows) <= FEW else f"{len(rows)} settings"
-        yield f"{names} in {table.title.partition(';')[0]}: {MEANING}."
+    for key, meaning in MEANINGS.items():
+        rows = table.rows[[key in approximations(settings) for settings in table.rows["settings"]]]
+        if len(rows):
+            names = ", ".join(name(row) for _, row in rows.iterrows()) if len(rows) <= FEW else f"{len(rows)} settings"
+            yield f"{names} in {table.title.partition(';')[0]}: {meaning}."
 
 
 def traced(table: Table) -> Iterator[str]:

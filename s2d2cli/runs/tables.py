@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table as Grid
 from rich.text import Text
 
-from s2d2cli.runs.approximate import MEANING, approximations
+from s2d2cli.runs.approximate import MEANINGS, approximations, word
 from s2d2cli.runs.described import alarms_text, lossless_text, settings
 from s2d2cli.runs.store import Record, decoder_name
 from s2d2cli.runs.summary import FEW_SAMPLES, accuracy_text
@@ -69,7 +69,7 @@ def entries(record: Record) -> list[tuple[str, str]]:
         *speed_entries(record["speed"]),
         *([("memory", memory_text(record["memory"]))] if record["memory"] else []),
         *verification_entries(record),
-        *((key.rpartition(".")[2], f"{how}, {MEANING}") for key, how in approximations(settings(record)).items()),
+        *((word(key), f"{how}, {MEANINGS[key]}") for key, how in approximations(settings(record)).items()),
         *((("lossless", lossless_text(record)),) if lossless_text(record) else ()),
         ("warm-up", f"{record['warm_up'] or 'none'}; not counted"),
     ]

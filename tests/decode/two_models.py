@@ -61,3 +61,48 @@ def slow_draft(
             drafted[position] = Drafted(tokens[position], number, confidence[position])
         number += 1
     return drafted
+
+
+def slow_check(
+    model: ModelAdapter, tokens: list[int], drafted: dict[int, Drafted], length: int, exact: bool
+) -> dict[int, torch.Tensor]:
+    """The target's logits at each drafted position: one uncached forward of [tokens | draft in its place | masks]."""
+    order = sorted(drafted)
+    filled = [drafted[p].token if p in drafted else token for p, token in enumerate(tokens)]
+    row_tokens, positions = [*filled, *[model.mask_id] * len(order)], [*range(len(tokens)), *order]
+    rows = [("D" if p in drafted else "L", p) for p in range(len(tokens))] + [("M", p) for p in order]
+    start = len(tokens) - length
+    visible = torch.tensor([[sees(a, b, start, length, drafted, exact) for b in rows] for a in rows])
+    bias = torch.zeros(visible.shape).masked_fill(~visible, torch.finfo(torch.float32).min)
+    with torch.inference_mode():
+        out = model.network(
+            torch.tensor([row_tokens]),
+            position_ids=torch.tensor([positions]),
+            attention_mask=bias[None, None],
+            use_cache=False,
+        )
+    logits = out.logits[0, len(tokens) :].clone()
+    logits[:, model.mask_id] = -torch.inf
+    return dict(zip(order, logits, strict=True))
+
+
+def sees(
+    row: tuple[str, int], other: tuple[str, int], start: int, length: int, drafted: dict[int, Drafted], exact: bool
+) -> bool:
+    """The published formula: may this row attend to that one? Kinds L (decided), D (drafted), M; tau = time + 1."""
+    (kind, p), (other_kind, q) = row, other
+    if p < start or q < start:  # earlier blocks attend by block, and are seen by all that follows
+        return q < (p // length + 1) * length and (p >= start or other_kind == "L")
+    if other_kind == "L":
+        return True
+    if kind == "L":
+        return False
+    tau, other_tau = drafted[p].time + 1, drafted[q].time + 1
+    if exact and other_kind == "M":
+        return kind == "M" and p == q
+    return {
+        "DD": other_tau <= tau,
+        "DM": other_tau > tau,
+        "MD": other_tau < tau,
+        "MM": other_tau >= tau,
+    }[kind + other_kind]
