@@ -71,7 +71,7 @@ bench: $(VENV)/.run  ## throughput of batches, side by side
 tiny-siblings: $(VENV)/.run  ## train tiny's siblings, of other formats and size (hours)
 	$(BIN)/python scripts/train_tiny.py --format fast_dllm_v2 --out runs/tiny-fast --steps2 3000 --steps3 1500 --steps4 1600
 	$(BIN)/python scripts/tiny_export.py runs/tiny-fast/stage4.pt --name tiny-fast
-	$(BIN)/python scripts/train_tiny.py --format llada2 --out runs/tiny-llada2
+	$(BIN)/python scripts/train_tiny.py --format llada2 --out runs/tiny-llada2 --steps2 2200 --steps3 900 --steps4 500
 	$(BIN)/python scripts/tiny_export.py runs/tiny-llada2/stage4.pt --name tiny-llada2
 	$(BIN)/python scripts/train_tiny.py --size draft --out runs/tiny-draft --steps2 2500 --steps3 800 --steps4 400
 	$(BIN)/python scripts/tiny_export.py runs/tiny-draft/stage4.pt --name tiny-draft

@@ -69,7 +69,7 @@ CASES = {
     "eval router.reset_per_block=f": ["router.reset_per_block=false "],
     "generate hi dtype=fl": ["dtype=float32 ", "dtype=float16 "],
     "eval --model tid": ["tidy "],
-    "eval --model tin": ["tiny ", "tiny-draft ", "tiny-fast "],
+    "eval --model tin": ["tiny ", "tiny-draft ", "tiny-fast ", "tiny-llada2 "],
     "--debug eval -m sdar-8": ["sdar-8b "],
     "eval --model=sdar-8": ["--model=sdar-8b "],
     "sweep --model tiny,sdar-1": ["tiny,sdar-1.7b "],

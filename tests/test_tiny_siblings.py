@@ -157,7 +157,7 @@ def test_the_draft_has_a_quarter_of_the_parameters():
     assert 0.2 < draft / tiny < 0.3
 
 
-SHIPPED = {"tiny-fast": "fast_dllm_v2", "tiny-draft": "sdar"}
+SHIPPED = {"tiny-fast": "fast_dllm_v2", "tiny-llada2": "llada2", "tiny-draft": "sdar"}
 
 
 @pytest.mark.parametrize(("name", "family"), SHIPPED.items())
