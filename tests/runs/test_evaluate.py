@@ -46,7 +46,7 @@ def test_record_holds_what_a_reader_needs(tmp_path, monkeypatch):
     assert run["alarms"] == {"empty": 0, "no_answer": 0, "truncated": 0, "mask_token": 0, "timeout": 0, "errors": 0}
     # q0...... to q5. with a stop token: 9 + 8 + 7 + 6 + 5 + 4 tokens; 5 + 4 + 4 + 3 + 3 + 2 drafts and 6 prefills
     assert run["mean_tokens"] == 39 / 6
-    # each sample is billed half a second, the same in each phase, 2 forwards and 10 rows, and was half a second in the batch
+    # each sample is billed half a second, shared by the phases, 2 forwards and 10 rows, and was as long in the batch
     assert run["speed"]["tokens"] == 39 and run["speed"]["seconds"] == pytest.approx(3)
     assert run["speed"]["tokens_per_s"] == pytest.approx(13)
     assert run["speed"]["seconds_by_phase"] == pytest.approx(dict.fromkeys(PHASES, 3 / len(PHASES)))
