@@ -35,7 +35,8 @@ def test_every_strategy_comes_back_from_its_record(group):
         "ucb": ["router.beta=0.5"],
         "min_span": ["router.tau_span=3"],
         "chain": ["unmask=low_confidence_static"],
-        **dict.fromkeys(("draft_target", "simsd"), ["draft_model=tiny-draft"]),
+        "draft_target": ["draft_model=tiny-draft"],
+        "simsd": ["draft_model=tiny-draft", "decode.context=block"],
     }
     for name in names_of(group):
         config = compose([f"{group}={name}", *needs.get(name, [])])

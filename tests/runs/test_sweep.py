@@ -30,7 +30,7 @@ def expand(*words: str) -> list[list[str]]:
         ("x=range(0.1,0.35,0.1)", ["0.1", "0.2", "0.3"]),  # not 0.30000000000000004
         ("seed=sort(3,1,2)", ["1", "2", "3"]),
         ("model.stop_tokens=[a],[b,c]", ["[a]", "[b,c]"]),
-        ("decoder=glob(s*,exclude=s2*)", ["sequential", "ssd", "static"]),
+        ("decoder=glob(s*,exclude=s2*)", ["sequential", "simsd", "ssd", "static"]),
         ("seed=1", ["1"]),
         ("name='a,b'", ["'a,b'"]),
     ],
