@@ -60,6 +60,7 @@ CASES = {
     "--qui": ["--quiet "],
     "eval rout": ["router="],
     "eval router=hy": ["router=hysteresis "],
+    "eval draft_model=tiny-d": ["draft_model=tiny-draft "],
     "sweep router=never,hy": ["router=never,hysteresis "],
     "sweep seed=1,2 decoder=s2d2,dyn": ["decoder=s2d2,dynamic "],
     "eval deco": ["decoder=", "decode."],

@@ -173,8 +173,9 @@ def of_key(key: str, value: str, plugins: Sequence[Path]) -> list[str]:
     from s2d2cli.catalog import GROUPS, choices, kinds
     from s2d2cli.values import VALUES
 
-    if key in GROUPS:
-        known: Sequence[str] = [choice.name for choice in choices(key, tuple(plugins))]
+    group = "model" if key == "draft_model" else key
+    if group in GROUPS:
+        known: Sequence[str] = [choice.name for choice in choices(group, tuple(plugins))]
     else:
         known = ("true", "false") if kinds(tuple(plugins)).get(key) == "bool" else VALUES.get(key, ())
     done, comma, last = value.rpartition(",")
