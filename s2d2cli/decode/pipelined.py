@@ -28,7 +28,7 @@ from torch import Tensor
 
 from s2d2cli.config import DecodeConfig, register, require
 from s2d2cli.decode.state import BlockState, DraftStep
-from s2d2cli.decode.unmask import first_by
+from s2d2cli.decode.unmask import by_block, first_by
 
 if TYPE_CHECKING:
     from s2d2cli.config import RunConfig
@@ -61,9 +61,8 @@ class Pipelined:
 
     def check_run(self, config: RunConfig) -> None:
         verifier, decode = config.verifier, config.decode
-        windows = getattr(verifier, "decides_all", False) or getattr(verifier, "form", "") == "sliding"
         require(
-            not windows and not getattr(verifier, "ahead", False),
+            by_block(verifier),
             f"unmask=pipelined has blocks of its own in flight, so it needs verifier=self with verifier.form=aligned "
             f"and verifier.ahead=false, got verifier={getattr(verifier, 'kind', '?')}",
         )

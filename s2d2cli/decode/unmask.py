@@ -20,6 +20,7 @@ from s2d2cli.decode.state import BlockState, Commit, DraftStep, Source
 
 if TYPE_CHECKING:
     from s2d2cli.config import RunConfig
+    from s2d2cli.decode.verifiers import Verifier
 
 
 class UnmaskRule(Protocol):
@@ -90,9 +91,8 @@ class EditTokens(LowConfidenceDynamic):
 
     def check_run(self, config: RunConfig) -> None:
         verifier, decode = config.verifier, config.decode
-        windows = getattr(verifier, "decides_all", False) or getattr(verifier, "form", "") == "sliding"
         require(
-            not windows and not getattr(verifier, "ahead", False),
+            by_block(verifier),
             f"unmask=edit_tokens may edit a block until it is finished, so it needs verifier=self with "
             f"verifier.form=aligned and verifier.ahead=false, got verifier={getattr(verifier, 'kind', '?')}",
         )
@@ -140,6 +140,12 @@ class EntropyBounded:
         within_BL = (sum_BL <= self.gamma) & ranked_BL.isfinite()
         bounded_BL = torch.zeros_like(masked_BL).scatter(1, order_BL, within_BL)
         return at_least(bounded_BL, first_by(draft.entropy_BL, masked_BL, quota_B), quota_B)
+
+
+def by_block(verifier: Verifier) -> bool:
+    """Whether it decides block after block, and lets nothing of the next one ride along."""
+    windows = getattr(verifier, "decides_all", False) or getattr(verifier, "form", "") == "sliding"
+    return not windows and not getattr(verifier, "ahead", False)
 
 
 def first_by(key_BL: Tensor, masked_BL: Tensor, quota_B: Tensor) -> Tensor:
