@@ -17,7 +17,9 @@ def draft_choice(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     texts: dict[str, str] = {}
     for override in overrides:
         key, _, text = override.partition("=")
-        if key == "draft_model" and text not in ("", "null"):
+        if override == "draft_model=":
+            kept.append("draft_model=null")
+        elif key == "draft_model" and text != "null":
             words, found = model_choice(text.strip("'\""), key)
             kept += words
             texts |= found

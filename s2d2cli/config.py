@@ -156,6 +156,10 @@ def compose(
             if base is not None:
                 node = over(base, node, [choice.partition("=")[0].rpartition("@")[2] for choice in choices])
             for key, value in [*values, *((key, "") for key in texts)]:
+                require(
+                    not key.startswith("draft_model.") or node.draft_model is not None,
+                    f"{key} is a setting of a draft model, and there is none; add draft_model=NAME (or folder, hub id)",
+                )
                 OmegaConf.update(node, key, value, merge=True)
             config = OmegaConf.to_object(node)
         except HYDRA_ERRORS as error:
@@ -361,10 +365,14 @@ def require(holds: bool, sentence: str) -> None:
         raise ConfigError(sentence)
 
 
-def need(what: str, preset: str, *wanted: tuple[str, Any, Any]) -> None:
+def need(what: str, preset: str, *needs: tuple[str, Any, Any]) -> None:
     """Refuse a strategy whose surroundings, (key, value, needed value), are not what it needs."""
-    for key, value, needed in wanted:
-        require(value == needed, f"{what} needs {key}={needed}, got {value}; decoder={preset} has that by itself")
+    for key, value, needed in needs:
+        wanted = "null" if needed is None else needed
+        require(
+            value == needed,
+            f"{what} needs {key}={wanted}, got {value}; leave it out: decoder={preset} has that by itself",
+        )
 
 
 def one_of(key: str, value: str, allowed: Sequence[str]) -> None:

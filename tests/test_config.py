@@ -108,7 +108,7 @@ def test_a_sliding_window_is_not_for_a_router_that_never_verifies():
         (["decode.sub_block_length=0"], "decode.sub_block_length must divide decode.block_length=16"),
         (["decode.boundary=published"], "decode.boundary=published needs decode.commit=separate, got pending"),
         (["verifier.form=sliding", "decode.sub_block_length=4"], "verifier.form=sliding has no blocks to divide"),
-        (["decoder=s2d2_single", "decode.sub_block_length=4"], "verifier=single needs decode.sub_block_length=None"),
+        (["decoder=s2d2_single", "decode.sub_block_length=4"], "verifier=single needs decode.sub_block_length=null"),
     ],
 )
 def test_sub_blocks_and_boundaries_that_cannot_be(words, sentence):

@@ -13,7 +13,7 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 
 from s2d2cli.config import ModelConfig, RunConfig
-from s2d2cli.errors import CheckpointError, ConfigError
+from s2d2cli.errors import CheckpointError, ConfigError, S2D2Error
 from s2d2cli.models import dream, fast_dllm_v2, llada, llada2, sdar
 from s2d2cli.models.adapter import ModelAdapter, Vocabulary
 from s2d2cli.models.checkpoint import find_folder, load_weights, read_json, weights
@@ -56,8 +56,11 @@ def load_model(config: RunConfig) -> ModelAdapter:
     device = pick_device(config.device)
     adapter = load(config.model, device, config)
     if config.draft_model is not None:
-        place = device if config.draft_device == "auto" else pick_device(config.draft_device)
-        adapter.draft_model = load(config.draft_model, place, config)
+        place = device if config.draft_device == "auto" else pick_device(config.draft_device, "draft_device")
+        try:
+            adapter.draft_model = load(config.draft_model, place, config)
+        except S2D2Error as error:
+            raise type(error)(f"the draft model {config.draft_model.name}: {error}") from error
         need_same_vocabulary(adapter, adapter.draft_model)
     small = adapter.network.num_parameters() < SMALL
     torch.set_num_threads(config.threads or (1 if small else ALL_THREADS))
@@ -138,11 +141,11 @@ def build_network(family: Family, settings: dict[str, Any], device: torch.device
         ) from error
 
 
-def pick_device(name: str) -> torch.device:
+def pick_device(name: str, key: str = "device") -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError("device=cuda needs a CUDA device and a CUDA build of torch; none is here, use device=cpu")
+        raise ConfigError(f"{key}=cuda needs a CUDA device and a CUDA build of torch; none is here, use {key}=cpu")
     return torch.device(name)
 
 

@@ -128,8 +128,10 @@ def terminal(table: Table, axes: Sequence[Metric], width: int) -> Group:
     """The table under its title, with as many columns as `width` characters allow, else a block for every row."""
     shown = columns(table, axes)
     filled = {column.name: column.cells(table.rows) for column in shown}
+    left_out: list[str] = []
     while breadth(shown, filled) > width and any(column.spare for column in shown):
-        shown.remove(max(shown, key=lambda column: column.spare))
+        left_out.append(max(shown, key=lambda column: column.spare).name)
+        shown = [column for column in shown if column.name != left_out[-1]]
     title = Text(visible(table.title), style="bold")
     if breadth(shown, filled) > width:
         return Group(title, *blocks(table, axes))
@@ -138,7 +140,8 @@ def terminal(table: Table, axes: Sequence[Metric], width: int) -> Group:
         grid.add_column(column.name, justify="right" if column.right else "left", no_wrap=True)
     for cells in zip(*(filled[column.name] for column in shown), strict=True):
         grid.add_row(*(escape(visible(cell)) for cell in cells))
-    return Group(title, grid)
+    narrow = f"left out for want of width: {', '.join(left_out)}; the report's files have all columns"
+    return Group(title, grid, *([Text(narrow, style="dim")] if left_out else []))
 
 
 def breadth(shown: Sequence[Column], filled: dict[str, list[str]]) -> int:

@@ -250,3 +250,25 @@ def test_draft_target_is_in_the_record():
     assert len({run_id(one) for one in (config, folder, compose([*words, "draft_model=tiny"]))}) == 3
     old = {key: value for key, value in record(compose()).items() if not key.startswith("draft")}
     assert run_id(restore({"config": old})) == run_id(compose())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["decoder=static", "draft_model.source=x"],
+            "draft_model.source is a setting of a draft model, and there is none",
+        ),
+        (["decoder=draft_target", "draft_model="], "verifier=draft_target needs a draft model, and none is given"),
+    ],
+)
+def test_draft_target_settings_without_a_draft_model_get_a_sentence(words, sentence):
+    with pytest.raises(ConfigError) as caught:
+        compose(words)
+    assert sentence in str(caught.value)
+
+
+def test_draft_target_errors_name_the_draft_model():
+    config = compose(["decoder=draft_target", "draft_model=tiny-draft", "draft_model.family=llada2"])
+    with pytest.raises(CheckpointError, match="the draft model tiny-draft: model.family=llada2 needs"):
+        load_model(config)
