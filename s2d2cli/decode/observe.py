@@ -29,9 +29,9 @@ class StepLog:
     """Plain rows per sample: `steps[sample_id]` is a list of {step, block, forwards, span, score, expected, verified,
     accepted, tokens}. `forwards` counts the row's own up to this decision, prefill included. Each token has its
     position, id, source, the id that an edit replaced (else null), the step whose forward proposed it (`step` is the
-    one that decided it), its order among the step's tokens (equal: together), and the probabilities that drafter and
-    verifier gave to the drafted token (null where nobody verified). Asks the estimator in each step, so it costs time.
-    """
+    one that decided it), which of a draft model's forwards in that step it was (null without one), its order among the
+    step's tokens (equal: together), and the probabilities that drafter and verifier gave to the drafted token (null
+    where nobody verified). Asks the estimator in each step, so it costs time."""
 
     def __init__(self) -> None:
         self.steps: dict[str, list[dict[str, Any]]] = {}
@@ -68,11 +68,12 @@ class StepLog:
             self._verify_prob(session, draft, verdict),
             self._proposed(session, draft, commit),
             torch.zeros_like(commit.tokens_BL) if commit.rank_BL is None else commit.rank_BL,
+            torch.full_like(commit.tokens_BL, -1) if draft.time_BL is None else draft.time_BL,
         )
         rows: list[list[dict[str, Any]]] = [[] for _ in session.live]
         values = [column.tolist() for column in columns]
         for row, place in commit.mask_BL.nonzero().tolist():
-            position, token, source, was, drafted, verified, proposed, rank = (c[row][place] for c in values)
+            position, token, source, was, drafted, verified, proposed, rank, time = (c[row][place] for c in values)
             rows[row].append(
                 {
                     "position": position,
@@ -80,6 +81,7 @@ class StepLog:
                     "source": Source(source).name.lower(),
                     "was": was if source == Source.EDITED else None,
                     "proposed_step": proposed,
+                    "proposed_at": time if time >= 0 and source != Source.RESAMPLED else None,
                     "order": rank,
                     "draft_prob": drafted,
                     "verify_prob": None if verified != verified else verified,
@@ -97,7 +99,7 @@ class StepLog:
             "source": Source.BONUS.name.lower(),
             "proposed_step": step,
             "order": 0,
-            **dict.fromkeys(("was", "draft_prob", "verify_prob")),  # nobody drafted it
+            **dict.fromkeys(("was", "proposed_at", "draft_prob", "verify_prob")),  # nobody drafted it
         }
 
     def _proposed(self, session: Session, draft: DraftStep, commit: Commit) -> Tensor:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from s2d2cli.config import compose, record, run_id
-from s2d2cli.decode import Request
+from s2d2cli.decode import Request, StepLog
 from s2d2cli.decode.draft_target import DraftTarget
 from s2d2cli.decode.routers import Always
 from s2d2cli.decode.unmask import EntropyBounded, LowConfidenceDynamic, LowConfidenceStatic, Sequential
@@ -272,3 +272,12 @@ def test_draft_target_errors_name_the_draft_model():
     config = compose(["decoder=draft_target", "draft_model=tiny-draft", "draft_model.family=llada2"])
     with pytest.raises(CheckpointError, match="the draft model tiny-draft: model.family=llada2 needs"):
         load_model(config)
+
+
+def test_draft_target_log_tells_the_forward_that_proposed_a_token():
+    """Of the draft model, in the step that committed it; the target's own tokens have none."""
+    settings, log = dict(context="causal", block_length=8, max_new_tokens=24), StepLog()
+    make_decoder(Always(), Sequential(), DraftTarget(), **settings).generate(pair("sdar"), REQUESTS, observer=log)
+    tokens = [token for steps in log.steps.values() for step in steps for token in step["tokens"]]
+    assert {token["proposed_at"] for token in tokens if token["source"] == "accepted"} >= {0, 1, 2}
+    assert {token["proposed_at"] for token in tokens if token["source"] in ("resampled", "bonus")} == {None}

@@ -118,6 +118,7 @@ def test_generate_writes_a_trace(s2d2):
         "reason",
         "was",
         "proposed_step",
+        "proposed_at",
         "order",
         "draft_prob",
         "verify_prob",
