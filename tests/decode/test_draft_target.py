@@ -185,7 +185,7 @@ def test_draft_target_refuses_what_it_cannot_do():
         (["decoder=draft_target", "draft_model=./no/folder"], "no folder './no/folder'"),
         ([*two, "router=never"], "verifier=draft_target needs router=always, got never"),
         ([*two, "decode.commit=separate"], "verifier=draft_target needs decode.commit=pending, got separate"),
-        ([*two, "decode.sub_block_length=4"], "verifier=draft_target needs decode.sub_block_length=None, got 4"),
+        ([*two, "decode.sub_block_length=4"], "verifier=draft_target needs decode.sub_block_length=null, got 4"),
         ([*two, "decode.context=block"], "verifier=draft_target needs decode.context=causal, got block"),
         ([*two, "draft_device=tpu"], "draft_device must be one of auto, cpu, cuda, got 'tpu'"),
         ([*two, "unmask=klass"], "drafts by a rule that remembers nothing between steps, got unmask=klass"),
