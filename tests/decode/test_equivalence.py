@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+from collections import Counter
 
 import pytest
 import torch
@@ -111,15 +112,14 @@ def test_no_forward_only_to_commit(golden_model):
         make_decoder(commit=commit, **settings).generate(golden_model, batch) for commit in ("pending", "separate")
     )
     counts = [sum_forwards(result) for result in (ours, theirs)]
-    assert counts[0] == {"prefill": 4, "draft": 1036, "verify": 0, "commit": 0}
-    assert counts[1] == {"prefill": 4, "draft": 1036, "verify": 0, "commit": 260}
+    assert counts == [{"prefill": 4, "draft": 1036}, {"prefill": 4, "draft": 1036, "commit": 260}]
     assert [g.token_ids for g in ours.generations] == [g.token_ids for g in theirs.generations]
     assert sum(len(g.token_ids) for g in ours.generations) == 1036
 
 
-def sum_forwards(result) -> dict[str, int]:
-    kinds = result.generations[0].forwards
-    return {kind: sum(generation.forwards[kind] for generation in result.generations) for kind in kinds}
+def sum_forwards(result) -> Counter[str]:
+    """By kind, of those that were made."""
+    return +sum((Counter(generation.forwards) for generation in result.generations), Counter())
 
 
 SPECULATIVE = {
