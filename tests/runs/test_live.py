@@ -171,7 +171,13 @@ def on_a_terminal(*words: str, interrupt_at: str | None = None, **env: str) -> t
     clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")}
     command = [sys.executable, "-m", "s2d2cli", *words]
     process = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, env=clean | {"TERM": "xterm-256color"} | env
+        command,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=clean | {"TERM": "xterm-256color"} | env,
+        # a shell's background jobs ignore Ctrl-C, and so would their children
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     os.close(theirs)
     output = b""
