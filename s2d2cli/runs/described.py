@@ -12,7 +12,7 @@ import pandas as pd
 
 from s2d2cli.effect import brief, effective
 from s2d2cli.lossless import AUTOREGRESSIVE
-from s2d2cli.runs.approximate import approximations
+from s2d2cli.runs.approximate import approximations, word
 from s2d2cli.runs.environment import hardware, target_files
 from s2d2cli.runs.store import Record, RunFolder, decoder_name
 from s2d2cli.tasks.statistics import mean_and_deviation
@@ -180,7 +180,7 @@ def differs(key: str, settings: Iterable[Record]) -> bool:
 
 def names(keys: Sequence[str]) -> list[str]:
     """As short as they can be told apart: the last word, the group for its `kind`, else the whole key."""
-    short = [SHORT.get(key, key.removesuffix(".kind").rpartition(".")[2]) for key in keys]
+    short = [SHORT.get(key, word(key)) for key in keys]
     return [name if short.count(name) == 1 else key for key, name in zip(keys, short, strict=True)]
 
 

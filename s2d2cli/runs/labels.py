@@ -9,7 +9,7 @@ from typing import Any
 from s2d2cli.config import RunConfig, record
 from s2d2cli.effect import brief, effective, without_effect
 from s2d2cli.overrides import leaves
-from s2d2cli.runs.approximate import approximations
+from s2d2cli.runs.approximate import approximations, word
 from s2d2cli.runs.store import decoder_name
 
 Config = Mapping[str, Any]  # a recorded configuration, less what has no effect in it
@@ -34,7 +34,7 @@ def labels(configs: Sequence[Config]) -> list[str]:
         peers = [own for other, own in zip(configs, decoders, strict=True) if name_of(other) == name_of(config)]
         always = {"draft_model", *approximations(mine)}
         told = [k for k in mine if k in always or len({str(own.get(k)) for own in peers}) > 1]
-        words = [f"{key.removesuffix('.kind').rpartition('.')[2]}={mine[key]}" for key in told]
+        words = [f"{word(key)}={mine[key]}" for key in told]
         found.append(" ".join([name_of(config), f"block={config['decode']['block_length']}", *words]))
     return found
 
